@@ -1,0 +1,3 @@
+"""Hydra-configured experiments for PyTorch on XLA devices."""
+
+__version__ = "0.1.0"
