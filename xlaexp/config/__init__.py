@@ -1,0 +1,1 @@
+"""From overrides to a checked, plain config. Nothing here imports torch."""

@@ -1,0 +1,102 @@
+"""Which components there are, by kind and name, found in source text without importing them."""
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+from xlaexp import source
+from xlaexp.registry import REGISTRIES
+
+BUILTIN = ("xlaexp.components", "xlaexp.tracking")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a named component is defined.
+
+    Attributes:
+        module: the module to import.
+        attribute: the name in that module.
+        registered: whether the registry knows it by a decorator (else it is taken from the module).
+    """
+
+    module: str
+    attribute: str
+    registered: bool
+
+    @property
+    def path(self) -> str:
+        """Dotted path of the definition."""
+        return f"{self.module}.{self.attribute}"
+
+
+@cache
+def registered(package: str) -> dict[str, dict[str, Entry]]:
+    """Components that ``@REGISTRY.register("name")`` decorators in a package name: kind -> name -> entry."""
+    symbols = {registry.symbol: kind for kind, registry in REGISTRIES.items()}
+    found: dict[str, dict[str, Entry]] = {kind: {} for kind in REGISTRIES}
+    for module in source.submodules(package):
+        tree = source.parse(module)
+        for statement in source.statements(tree) if tree else ():
+            if not isinstance(statement, ast.ClassDef | ast.FunctionDef):
+                continue
+            for decorator in statement.decorator_list:
+                match decorator:
+                    case ast.Call(
+                        func=ast.Attribute(value=ast.Name(id=symbol) | ast.Attribute(attr=symbol), attr="register"),
+                        args=[ast.Constant(value=str(name))],
+                    ) if symbol in symbols:
+                        found[symbols[symbol]].setdefault(name, Entry(module, statement.name, True))
+    return found
+
+
+@cache
+def torchvision_models() -> tuple[str, ...]:
+    """Names of torchvision's classification models (the functions under ``@register_model()``)."""
+    tree = source.parse("torchvision.models")
+    names = set()
+    for statement in source.statements(tree) if tree else ():
+        # Classification models are star-imported from sibling modules; detection and the like are packages.
+        if not (isinstance(statement, ast.ImportFrom) and statement.module and statement.names[0].name == "*"):
+            continue
+        module = source.parse(f"torchvision.models.{statement.module}")
+        for node in source.statements(module) if module else ():
+            if isinstance(node, ast.FunctionDef) and any("register_model" in ast.unparse(d) for d in node.decorator_list):
+                names.add(node.name)
+    return tuple(sorted(names))
+
+
+@cache
+def torch_optimizers() -> tuple[str, ...]:
+    """Names of torch.optim's optimizer classes."""
+    tree = source.parse("torch.optim")
+    exported: list[str] = []
+    for statement in source.statements(tree) if tree else ():
+        match statement:
+            case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List(elts=names)):
+                exported += [n.value for n in names if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    # LBFGS evaluates the model several times a step: it has no single step boundary.
+    return tuple(sorted(n for n in set(exported) if n[0].isupper() and n not in ("Optimizer", "LBFGS")))
+
+
+def names(kind: str, plugins: Iterable[str] = ()) -> list[str]:
+    """Every name that ``<kind>.name`` can take."""
+    known = {name for package in (*BUILTIN, *plugins) for name in registered(package)[kind]}
+    if kind == "model":
+        known |= {f"torchvision/{name}" for name in torchvision_models()}
+    if kind == "optimizer":
+        known |= set(torch_optimizers())
+    return sorted(known)
+
+
+def find(kind: str, name: str, plugins: Iterable[str] = ()) -> Entry | None:
+    """The entry of ``name``, or None where there is none."""
+    for package in (*plugins, *BUILTIN):
+        if entry := registered(package)[kind].get(name):
+            return entry
+    if kind == "model" and name.removeprefix("torchvision/") in torchvision_models() and "/" in name:
+        return Entry("torchvision.models", name.removeprefix("torchvision/"), False)
+    if kind == "optimizer" and name in torch_optimizers():
+        return Entry("torch.optim", name, False)
+    return None

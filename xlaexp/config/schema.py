@@ -1,0 +1,147 @@
+"""The shape of a config. Defaults stand in ``conf/``, once; here stand types, bounds and meanings."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+Strategy = Literal["sync", "barrier", "loader"]
+Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+
+_FORBID = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True)
+class Device:
+    """Config group ``device``: where the replicas run and how they are launched."""
+
+    __pydantic_config__ = _FORBID
+
+    launch: Literal["single", "multi", "colab"]
+    """single: this process. multi: torch_xla.launch, a replica a device. colab: xmp.spawn(fn, nprocs=1)."""
+    replicas: Positive | None
+    """Replicas on XLA:CPU; null: 2 with multi, else 1. On a TPU every chip is used."""
+
+
+@dataclass(frozen=True)
+class Loader:
+    """What both choices of the config group ``loader`` share."""
+
+    __pydantic_config__ = _FORBID
+
+    batch_size: Positive
+    """Samples a replica and step."""
+    num_workers: Count
+    """Worker processes of the DataLoader, for each replica; 0 loads in the replica itself."""
+    drop_last: bool
+    """Leave out the last, partial batch of a training epoch: it would cost another compilation."""
+
+
+@dataclass(frozen=True)
+class PlainLoader(Loader):
+    """``loader=plain``: the training loop moves each batch to the device."""
+
+    name: Literal["plain"]
+    """plain"""
+
+
+@dataclass(frozen=True)
+class MpDeviceLoader(Loader):
+    """``loader=mp_device_loader``: torch_xla's MpDeviceLoader uploads ahead and marks the step."""
+
+    name: Literal["mp_device_loader"]
+    """mp_device_loader"""
+    loader_prefetch_size: Positive
+    """Batches that wait on the host for their upload."""
+    device_prefetch_size: Positive
+    """Batches that wait on the device."""
+    host_to_device_transfer_threads: Positive
+    """Threads that upload."""
+    batches_per_execution: Positive
+    """Batches between two step marks."""
+
+
+AnyLoader = Annotated[PlainLoader | MpDeviceLoader, Field(discriminator="name")]
+
+
+@dataclass(frozen=True)
+class Train:
+    """Config node ``train``: how long, and how often to look."""
+
+    __pydantic_config__ = _FORBID
+
+    epochs: Positive
+    """Passes over the training set."""
+    max_steps: Positive | None
+    """Stop after this many optimizer steps, in the middle of an epoch too; null: no limit."""
+    log_every: Positive
+    """Steps between two readings of the training loss."""
+    eval_every: Positive
+    """Epochs between two evaluations; the end of training is always evaluated."""
+    overfit_batches: Count
+    """Train and evaluate on this many batches of the training set only; 0: all of it."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Config node ``objective``: what ``best.pt`` and a sweep are judged by."""
+
+    __pydantic_config__ = _FORBID
+
+    metric: str
+    """A logged evaluation metric."""
+    mode: Literal["max", "min"]
+    """Whether more or less of it is better."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """A component that a config names, found in source and checked, not yet imported."""
+
+    kind: str
+    """Its config group ("model")."""
+    name: str
+    """The registry key or ``_target_``."""
+    module: str
+    """The module to import."""
+    attribute: str | None
+    """What to take from the module; None: the registry's entry for ``name``."""
+    args: Mapping[str, Any]
+    """Keyword arguments from the config."""
+    accepts: frozenset[str]
+    """Every keyword that it takes; others that the builder could offer are left out."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole run, resolved and checked: plain data that pickles."""
+
+    seed: Count
+    """Determines initial weights, sample order and every random stream."""
+    strategy: Strategy
+    """Who marks the step; "auto" is resolved by now."""
+    platform: str
+    """PJRT platform: CPU, TPU, ..."""
+    device: Device
+    loader: PlainLoader | MpDeviceLoader
+    train: Train
+    objective: Objective
+    model: Component
+    data: Component
+    optimizer: Component
+    criterion: Component
+    scheduler: Component
+    tracking: Mapping[str, Component]
+    plugins: tuple[str, ...]
+    """Packages whose modules register a user's own components."""
+    raw: Mapping[str, Any]
+    """The same config as the user composed it, for the checkpoint and for TensorBoard."""
+
+    @property
+    def replicas(self) -> int | None:
+        """Replicas of this run where that is known before the launch; None on a TPU with multi."""
+        if self.device.launch != "multi":
+            return 1
+        return self.device.replicas if self.platform == "CPU" else None
