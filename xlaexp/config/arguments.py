@@ -11,7 +11,7 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import TypeAdapter, ValidationError
 
 from xlaexp.registry import unknown
-from xlaexp.source import Signature
+from xlaexp.signatures import Signature
 
 
 class _Opaque:

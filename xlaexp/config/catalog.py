@@ -18,17 +18,10 @@ class Entry:
     Attributes:
         module: the module to import.
         attribute: the name in that module.
-        registered: whether the registry knows it by a decorator (else it is taken from the module).
     """
 
     module: str
     attribute: str
-    registered: bool
-
-    @property
-    def path(self) -> str:
-        """Dotted path of the definition."""
-        return f"{self.module}.{self.attribute}"
 
 
 @cache
@@ -47,7 +40,7 @@ def registered(package: str) -> dict[str, dict[str, Entry]]:
                         func=ast.Attribute(value=ast.Name(id=symbol) | ast.Attribute(attr=symbol), attr="register"),
                         args=[ast.Constant(value=str(name))],
                     ) if symbol in symbols:
-                        found[symbols[symbol]].setdefault(name, Entry(module, statement.name, True))
+                        found[symbols[symbol]].setdefault(name, Entry(module, statement.name))
     return found
 
 
@@ -96,7 +89,7 @@ def find(kind: str, name: str, plugins: Iterable[str] = ()) -> Entry | None:
         if entry := registered(package)[kind].get(name):
             return entry
     if kind == "model" and name.removeprefix("torchvision/") in torchvision_models() and "/" in name:
-        return Entry("torchvision.models", name.removeprefix("torchvision/"), False)
+        return Entry("torchvision.models", name.removeprefix("torchvision/"))
     if kind == "optimizer" and name in torch_optimizers():
-        return Entry("torch.optim", name, False)
+        return Entry("torch.optim", name)
     return None

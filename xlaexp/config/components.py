@@ -8,6 +8,7 @@ from xlaexp import source
 from xlaexp.config import arguments, catalog
 from xlaexp.config.schema import Component
 from xlaexp.registry import REGISTRIES, unknown
+from xlaexp.signatures import Signature, signature
 
 OFFERED: Mapping[str, frozenset[str]] = {
     "model": frozenset({"num_classes", "input_shape"}),
@@ -43,32 +44,30 @@ def resolve(kind: str, node: str, raw: Any, plugins: Sequence[str]) -> tuple[Com
         ]
     offered = OFFERED[kind]
     if target is not None:
-        module, _, attribute = str(target).rpartition(".")
-        signature = source.signature(str(target))
-        if signature is None and not (module and source.module_file(module)):
-            return None, [f"{node}._target_: no module {module or target!r} can be imported for {target!r}"]
-        if signature is None and source.locate(str(target)) is None and _plain_module(module, attribute):
+        label = str(target)
+        module, _, attribute = label.rpartition(".")
+        if not (module and source.module_file(module)):
+            return None, [f"{node}._target_: no module {module or label!r} can be imported for {label!r}"]
+        if source.locate(label) is None and not _mentions(module, attribute):
             return None, [f"{node}._target_: module {module!r} defines no {attribute!r}"]
-        label, entry_attribute = str(target), attribute
     else:
-        entry = catalog.find(kind, str(name), plugins)
+        label = str(name)
+        entry = catalog.find(kind, label, plugins)
         if entry is None:
-            if plugins and str(name) in _registered_at_import(kind, plugins):
-                return Component(kind, str(name), plugins[0], None, given, offered), []
-            return None, [f"{node}.name: {unknown(kind, str(name), catalog.names(kind, plugins))}"]
-        module, label = entry.module, str(name)
-        entry_attribute = None if entry.registered else entry.attribute
-        signature = source.signature(entry.path)
-    signature = signature or source.Signature(open=True)
-    values, errors = arguments.check(node, f"{kind} {label!r}", given, signature, offered)
-    accepts = frozenset(signature.parameters) | (offered if signature.open else frozenset())
-    return Component(kind, label, module, entry_attribute, values, accepts), errors
+            if plugins and label in _registered_at_import(kind, plugins):
+                return Component(kind, label, plugins[0], None, given, offered), []
+            return None, [f"{node}.name: {unknown(kind, label, catalog.names(kind, plugins))}"]
+        module, attribute = entry.module, entry.attribute
+    found = signature(f"{module}.{attribute}") or Signature(open=True)
+    values, errors = arguments.check(node, f"{kind} {label!r}", given, found, offered)
+    accepts = frozenset(found.parameters) | (offered if found.open else frozenset())
+    return Component(kind, label, module, attribute, values, accepts), errors
 
 
-def _plain_module(module: str, attribute: str) -> bool:
-    """Whether the text of a module never mentions a name, so that it cannot define it."""
+def _mentions(module: str, attribute: str) -> bool:
+    """Whether the text of a module has a name in it at all, so that it may define it in some way."""
     path = source.module_file(module)
-    return path is not None and attribute not in path.read_text(encoding="utf-8")
+    return path is not None and attribute in path.read_text(encoding="utf-8")
 
 
 def _registered_at_import(kind: str, plugins: Sequence[str]) -> set[str]:

@@ -84,6 +84,10 @@ class Train:
     """Train and evaluate on this many batches of the training set only; 0: all of it."""
 
 
+METRICS = ("val/loss", "val/accuracy")
+"""What an evaluation yields."""
+
+
 @dataclass(frozen=True)
 class Objective:
     """Config node ``objective``: what ``best.pt`` and a sweep are judged by."""
@@ -107,7 +111,7 @@ class Component:
     module: str
     """The module to import."""
     attribute: str | None
-    """What to take from the module; None: the registry's entry for ``name``."""
+    """What to take from the module; None: what the module registers as ``name`` when it is imported."""
     args: Mapping[str, Any]
     """Keyword arguments from the config."""
     accepts: frozenset[str]

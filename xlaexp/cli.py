@@ -1,0 +1,185 @@
+"""``python -m xlaexp``: overrides in, an exit code out.
+
+A run goes through :func:`main` -> :func:`xlaexp.config.compose.compose` -> :func:`job` -> launch. Everything
+else that Hydra's command line offers (``--help``, ``--cfg``, ``--info``, completion) is Hydra's own.
+"""
+
+import argparse
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import hydra
+from hydra._internal.callbacks import Callbacks
+from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path, get_args_parser
+from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import run_job
+from hydra.errors import HydraException
+from hydra.types import HydraContext, RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from xlaexp import __version__, environment
+from xlaexp.config import choices
+from xlaexp.config.compose import check_composed, compose
+from xlaexp.config.errors import ConfigError
+from xlaexp.config.resolvers import register_resolvers
+from xlaexp.host import detect
+
+log = logging.getLogger("xlaexp")
+
+BAD_CONFIG = 2
+RUN_FAILED = 1
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Entry point of ``python -m xlaexp`` and of the console script."""
+    sys.path.insert(0, os.getcwd()) if os.getcwd() not in sys.path else None  # a user's own modules
+    register_resolvers()
+    choices.register()
+    arguments = get_args_parser().parse_args()
+    shown = arguments.help or arguments.hydra_help or arguments.cfg or arguments.info or arguments.shell_completion
+    if shown or arguments.experimental_rerun:
+        hydra.main(version_base="1.3", config_path=str(conf_directory()), config_name="config")(job)()
+        return
+    hydra.version.setbase("1.3")
+    try:
+        run(arguments)
+    except ConfigError as error:
+        stop(str(error), BAD_CONFIG)
+    except HydraException as error:
+        stop(f"The config has an error:\n  - {error}", BAD_CONFIG)
+    except KeyboardInterrupt:
+        stop("Interrupted.", INTERRUPTED)
+    finally:
+        GlobalHydra.instance().clear()
+
+
+def stop(message: str, code: int) -> NoReturn:
+    """Says why, and exits."""
+    print(message, file=sys.stderr)
+    sys.exit(code)
+
+
+def conf_directory() -> Path:
+    """The config files: inside an installed package, or at the top of the repository."""
+    package = Path(__file__).parent
+    return package / "conf" if (package / "conf").is_dir() else package.parent / "conf"
+
+
+def search_path(arguments: argparse.Namespace) -> ConfigSearchPathImpl:
+    """Where configs are looked up: ``--config-dir`` first, then ours or what ``--config-path`` names.
+
+    Raises:
+        ConfigError: a directory is not there.
+    """
+    own = os.path.abspath(arguments.config_path) if arguments.config_path else str(conf_directory())
+    for flag, directory in (("--config-path", own), ("--config-dir", arguments.config_dir)):
+        if directory and not os.path.isdir(directory):
+            raise ConfigError([f"{flag}: there is no directory {directory}"])
+    path = create_config_search_path(own)
+    if arguments.config_dir:
+        additional = f"file://{os.path.abspath(arguments.config_dir)}"
+        path.prepend(provider="command-line", path=additional, anchor=SearchPathQuery(provider="main"))
+    return path
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Composes, checks and runs one job or a multirun."""
+    app = Hydra.create_main_hydra2(task_name="xlaexp", config_search_path=search_path(arguments))
+    name = arguments.config_name or "config"
+    overrides = list(arguments.overrides)
+    multirun = arguments.multirun or app.get_mode(config_name=name, overrides=overrides) is RunMode.MULTIRUN
+    if multirun:
+        sweep(app, name, overrides)
+        return
+    cfg = compose(app, name, overrides, RunMode.RUN, detect())
+    cfg.hydra.mode = RunMode.RUN
+    directory = Path(str(cfg.hydra.run.dir))
+    if (directory / environment.FILE).exists():
+        raise ConfigError(
+            [f"hydra.run.dir: {directory} already holds a run; use another one, or leave hydra.run.dir out"]
+        )
+    callbacks = Callbacks(cfg)
+    callbacks.on_run_start(config=cfg, config_name=name)
+    result = run_job(
+        task_function=job,
+        config=cfg,
+        job_dir_key="hydra.run.dir",
+        job_subdir_key=None,
+        hydra_context=HydraContext(config_loader=app.config_loader, callbacks=callbacks),
+    )
+    callbacks.on_run_end(config=cfg, config_name=name, job_return=result)
+    if isinstance(result._return_value, Exception):
+        _fail(result._return_value)
+
+
+def sweep(app: Hydra, name: str, overrides: list[str]) -> None:
+    """Checks every job of a multirun, then hands over to Hydra's sweeper."""
+    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    host = detect()
+    frame = compose(app, name, overrides, RunMode.MULTIRUN, host)
+    if "BasicSweeper" in str(frame.hydra.sweeper.get("_target_")):
+        parser = OverridesParser.create(config_loader=app.config_loader)
+        params = [f"{key}={value}" for key, value in (frame.hydra.sweeper.params or {}).items()]
+        parsed = parser.parse_overrides([*params, *OmegaConf.to_container(frame.hydra.overrides.task)])
+        problems: list[str] = []
+        for number, job_overrides in enumerate(BasicSweeper.split_arguments(parsed, None)[0]):
+            problems += _problems_of_job(app, name, frame, job_overrides, number)
+        if problems:
+            raise ConfigError(problems)
+    try:
+        app.multirun(config_name=name, task_function=job, overrides=overrides)
+    except HydraException:
+        raise
+    except Exception as error:
+        _fail(error)
+
+
+def _problems_of_job(app: Hydra, name: str, frame: DictConfig, overrides: list[str], number: int) -> list[str]:
+    everything = [*OmegaConf.to_container(frame.hydra.overrides.hydra), *overrides]
+    everything = [o for o in everything if not o.startswith("hydra.mode")]
+    try:
+        cfg = compose(app, name, everything, RunMode.MULTIRUN, detect())
+        with read_write(cfg.hydra), open_dict(cfg.hydra):
+            cfg.hydra.job.num = cfg.hydra.job.id = number
+            cfg.hydra.runtime.output_dir = str(Path(str(cfg.hydra.sweep.dir)).absolute() / str(number))
+        check_composed(cfg, detect())
+    except ConfigError as error:
+        return [f"job {number} ({' '.join(overrides)}): {problem}" for problem in error.problems]
+    return []
+
+
+def job(cfg: DictConfig) -> float:
+    """One run, in the output directory that Hydra has made.
+
+    Returns:
+        The objective, for a sweeper.
+    """
+    config = check_composed(cfg, detect())
+    directory = Path(HydraConfig.get().runtime.output_dir)
+    try:
+        environment.claim(directory, __version__)
+    except FileExistsError:
+        raise ConfigError([f"hydra.run.dir: {directory} already holds a run; use another one"]) from None
+    from xlaexp.launch import launch  # torch is imported from here on
+
+    return launch(config, directory).objective
+
+
+def _fail(error: Exception) -> NoReturn:
+    from xlaexp.launch import RunFailedError
+
+    if isinstance(error, ConfigError):
+        raise error
+    if not isinstance(error, RunFailedError):
+        raise error
+    stop(str(error), RUN_FAILED)

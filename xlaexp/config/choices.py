@@ -1,0 +1,100 @@
+"""Group choices that no file stands for: ``model=torchvision/<name>`` and ``optimizer=<torch.optim class>``."""
+
+from typing import Any
+
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.object_type import ObjectType
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSource
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import OmegaConf
+
+from xlaexp.config import catalog
+from xlaexp.config.components import OFFERED
+from xlaexp.signatures import signature
+
+SCHEME = "xlaexp"
+_PLAIN = (bool, int, float, str, list, tuple, type(None))
+# Arguments that make no sense in a config file of a run that starts from scratch.
+_LEFT_OUT = frozenset({"weights", "progress"})
+
+
+def _choices() -> dict[str, tuple[str, ...]]:
+    return {
+        "model/torchvision": catalog.torchvision_models(),
+        "optimizer": catalog.torch_optimizers(),
+    }
+
+
+class ComponentSource(ConfigSource):  # type: ignore[misc]
+    """Offers library components as group choices; their config is their signature's defaults."""
+
+    @staticmethod
+    def scheme() -> str:
+        """The scheme of this source in the search path."""
+        return SCHEME
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        """The config of ``model/torchvision/<name>`` or ``optimizer/<class>``."""
+        path = self._normalize(config_path)
+        group, _, name = path.rpartition("/")
+        if not self.is_config(config_path):
+            raise ConfigLoadError(f"{path} is no component")
+        kind, _, prefix = group.partition("/")
+        key = f"{prefix}/{name}" if prefix else name
+        entry = catalog.find(kind, key)
+        assert entry is not None
+        found = signature(f"{entry.module}.{entry.attribute}")
+        node: dict[str, Any] = {"name": key}
+        for argument, parameter in (found.parameters if found else {}).items():
+            if argument not in OFFERED[kind] | _LEFT_OUT and isinstance(parameter.default, _PLAIN):
+                default = parameter.default
+                node[argument] = list(default) if isinstance(default, tuple) else default
+        return ConfigResult(
+            config=OmegaConf.create(node),
+            header={"package": kind},
+            path=f"{SCHEME}://{self.path}",
+            provider=self.provider,
+        )
+
+    def available(self) -> bool:
+        """Always there."""
+        return True
+
+    def is_group(self, config_path: str) -> bool:
+        """Whether a path is a group with such choices."""
+        path = self._normalize(config_path)
+        return path in ("", "model", *_choices())
+
+    def is_config(self, config_path: str) -> bool:
+        """Whether a path is such a choice."""
+        group, _, name = self._normalize(config_path).rpartition("/")
+        return name in _choices().get(group, ())
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        """Choices (and groups) directly under a path."""
+        path = self._normalize(config_path)
+        groups = {"": ["model", "optimizer"], "model": ["torchvision"]}.get(path, [])
+        names = list(_choices().get(path, ()))
+        if results_filter is ObjectType.GROUP:
+            return sorted(groups)
+        return sorted(names if results_filter is ObjectType.CONFIG else {*groups, *names})
+
+    @staticmethod
+    def _normalize(path: str) -> str:
+        return path.strip("/").removesuffix(".yaml")
+
+
+class ComponentSearchPath(SearchPathPlugin):  # type: ignore[misc]
+    """Puts the library components at the end of Hydra's search path: files come first."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Appends the source."""
+        search_path.append(provider="xlaexp", path=f"{SCHEME}://components")
+
+
+def register() -> None:
+    """Makes Hydra know the two plugins; may be called again."""
+    plugins = Plugins.instance()
+    plugins.register(ComponentSource)
+    plugins.register(ComponentSearchPath)

@@ -1,0 +1,157 @@
+"""Composes a config with Hydra, and where that fails finds every override that is at fault."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hydra._internal.hydra import Hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from xlaexp.config import cross
+from xlaexp.config.check import check
+from xlaexp.config.errors import ConfigError
+from xlaexp.config.schema import Config
+from xlaexp.host import Host
+from xlaexp.registry import unknown
+
+_FAILURES = (HydraException, OmegaConfBaseException)
+
+
+def compose(hydra: Hydra, name: str | None, overrides: Sequence[str], mode: RunMode, host: Host) -> DictConfig:
+    """Composes a config and checks it.
+
+    Args:
+        hydra: holds the search path of the config files.
+        name: the primary config.
+        overrides: from the command line.
+        mode: whether this is one run or the frame of a multirun; the latter's jobs are to be checked one by one.
+        host: the machine that is to run it.
+
+    Raises:
+        ConfigError: with every problem of the overrides and of what they compose to.
+    """
+    problems: list[str] = []
+    try:
+        cfg = _compose(hydra, name, overrides, mode)
+    except _FAILURES as error:
+        cfg, problems = _diagnose(hydra, name, overrides, mode)
+        problems = problems or [_first_line(error)]
+    if mode is RunMode.RUN and cfg is not None:
+        try:
+            check_composed(cfg, host)
+        except ConfigError as error:
+            problems += error.problems
+    if problems or cfg is None:
+        raise ConfigError(problems)
+    return cfg
+
+
+def check_composed(cfg: DictConfig, host: Host, job: str = "") -> Config:
+    """Checks a composed config, its ``hydra`` node included or not.
+
+    Args:
+        cfg: the composed config.
+        host: the machine that is to run it.
+        job: prefix for messages, where the config is one of several.
+
+    Raises:
+        ConfigError: with every problem that was found.
+    """
+    if "hydra" in cfg:
+        HydraConfig.instance().set_config(cfg)  # so that ${hydra:...} resolves
+    missing = [key for key in sorted(OmegaConf.missing_keys(cfg)) if not key.startswith("hydra.")]
+    problems = [f"{key}: is mandatory and has no value; give {key}=..." for key in missing]
+    try:
+        plain = plain_data(cfg)
+        return check(plain, host)
+    except OmegaConfBaseException as error:
+        problems.append(f"{getattr(error, 'full_key', '') or 'config'}: {_first_line(error)}")
+    except ConfigError as error:
+        # A missing value also fails the check of its type, which adds nothing.
+        problems += [p for p in error.problems if not p.startswith(tuple(f"{key}:" for key in missing))]
+    raise ConfigError([job + problem for problem in problems])
+
+
+def plain_data(cfg: DictConfig) -> dict[str, Any]:
+    """The config as plain containers, interpolations resolved, without Hydra's own node."""
+    own = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
+    plain = OmegaConf.to_container(own, resolve=True, enum_to_str=True)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
+def _compose(hydra: Hydra, name: str | None, overrides: Sequence[str], mode: RunMode) -> DictConfig:
+    return hydra.compose_config(
+        config_name=name, overrides=list(overrides), run_mode=mode, with_log_configuration=False
+    )
+
+
+def _diagnose(
+    hydra: Hydra, name: str | None, overrides: Sequence[str], mode: RunMode
+) -> tuple[DictConfig | None, list[str]]:
+    """Composes with more and more overrides; each that makes it fail is explained and left out."""
+    try:
+        cfg = _compose(hydra, name, [], mode)
+    except _FAILURES:
+        return None, []
+    # Choices of groups first: they decide which keys there are.
+    ordered = sorted(overrides, key=lambda o: not _is_group(hydra, o))
+    good: list[str] = []
+    problems = []
+    for override in ordered:
+        try:
+            cfg = _compose(hydra, name, [*good, override], mode)
+            good.append(override)
+        except _FAILURES as error:
+            problems.append(_explain(hydra, override, cfg, error))
+    return cfg, problems
+
+
+def _is_group(hydra: Hydra, override: str) -> bool:
+    return hydra.config_loader.group_exists(override.partition("=")[0].lstrip("+~").partition("@")[0])
+
+
+def _explain(hydra: Hydra, override: str, cfg: DictConfig, error: Exception) -> str:
+    """One sentence for an override that Hydra refused."""
+    try:
+        parsed = OverridesParser.create(config_loader=hydra.config_loader).parse_override(override)
+    except HydraException as parse_error:
+        reason = _first_line(parse_error)
+        return f"{override}: is no override ({reason}); write key=value, with quotes around special characters"
+    key = parsed.key_or_group
+    loader = hydra.config_loader
+    if loader.group_exists(key):
+        options = loader.get_group_options(key)
+        value = parsed.value()
+        if isinstance(value, str) and value not in options:
+            return f"{override}: {unknown(key, value, options)}"
+        return f"{override}: {_first_line(error)}"
+    if OmegaConf.select(cfg, key, throw_on_missing=False) is None and not _has(cfg, key):
+        if advice := cross.hint(key):
+            return f"{override}: {advice}"
+        plain = OmegaConf.to_container(cfg, resolve=False)
+        text = unknown("key", key, [k for k in _keys(plain) if not k.startswith("hydra.")], most=0)
+        return f"{override}: {text.partition(' Known:')[0]} A key that the config has not is added with +{override}"
+    return f"{override}: {_first_line(error)}"
+
+
+def _has(cfg: DictConfig, key: str) -> bool:
+    parent, _, leaf = key.rpartition(".")
+    node = OmegaConf.select(cfg, parent) if parent else cfg
+    return isinstance(node, DictConfig) and leaf in node
+
+
+def _keys(node: Any, prefix: str = "") -> Iterator[str]:
+    """Every key of plain containers, dotted."""
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            yield f"{prefix}{key}"
+            yield from _keys(value, f"{prefix}{key}.")
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
