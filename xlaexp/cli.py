@@ -44,7 +44,13 @@ def main() -> None:
     register_resolvers()
     choices.register()
     arguments = get_args_parser().parse_args()
-    shown = arguments.help or arguments.hydra_help or arguments.cfg or arguments.info or arguments.shell_completion
+    shown = (
+        arguments.help
+        or arguments.hydra_help
+        or arguments.cfg
+        or arguments.info
+        or arguments.shell_completion
+    )
     if shown or arguments.experimental_rerun:
         hydra.main(version_base="1.3", config_path=str(conf_directory()), config_name="config")(job)()
         return
@@ -144,7 +150,9 @@ def sweep(app: Hydra, name: str, overrides: list[str]) -> None:
         _fail(error)
 
 
-def _problems_of_job(app: Hydra, name: str, frame: DictConfig, overrides: list[str], number: int) -> list[str]:
+def _problems_of_job(
+    app: Hydra, name: str, frame: DictConfig, overrides: list[str], number: int
+) -> list[str]:
     everything = [*OmegaConf.to_container(frame.hydra.overrides.hydra), *overrides]
     everything = [o for o in everything if not o.startswith("hydra.mode")]
     try:

@@ -13,7 +13,14 @@ from xlaexp.files import write_json
 
 FILE = "environment.json"
 _PACKAGES = ("torch", "torch_xla", "torchvision", "libtpu", "hydra-core", "omegaconf", "numpy", "tensorboard")
-_VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "PJRT_DEVICE", "CPU_NUM_DEVICES", "TPU_NUM_DEVICES", "XLA_USE_BF16")
+_VARIABLES = (
+    "XLA_FLAGS",
+    "LIBTPU_INIT_ARGS",
+    "PJRT_DEVICE",
+    "CPU_NUM_DEVICES",
+    "TPU_NUM_DEVICES",
+    "XLA_USE_BF16",
+)
 
 
 def claim(directory: Path, version: str) -> None:

@@ -95,4 +95,6 @@ CRITERIA = Registry("criterion", "CRITERIA")
 SCHEDULERS = Registry("scheduler", "SCHEDULERS")
 TRACKERS = Registry("tracking", "TRACKERS")
 
-REGISTRIES = {registry.kind: registry for registry in (MODELS, DATASETS, OPTIMIZERS, CRITERIA, SCHEDULERS, TRACKERS)}
+REGISTRIES = {
+    registry.kind: registry for registry in (MODELS, DATASETS, OPTIMIZERS, CRITERIA, SCHEDULERS, TRACKERS)
+}

@@ -33,7 +33,8 @@ def module_file(module: str) -> Path | None:
         if path.name != "__init__.py":
             return None
         path = next(
-            (p for p in (path.parent / part / "__init__.py", path.parent / f"{part}.py") if p.is_file()), Path()
+            (p for p in (path.parent / part / "__init__.py", path.parent / f"{part}.py") if p.is_file()),
+            Path(),
         )
     return path if path.suffix == ".py" and path.is_file() else None
 
@@ -144,6 +145,8 @@ def expression(module: str, node: ast.expr) -> Located | None:
             if isinstance(statement, ast.Import | ast.ImportFrom):
                 for alias in statement.names:
                     if (alias.asname or alias.name) == node.value.id:
-                        prefix = f"{_base(module, statement)}." if isinstance(statement, ast.ImportFrom) else ""
+                        prefix = (
+                            f"{_base(module, statement)}." if isinstance(statement, ast.ImportFrom) else ""
+                        )
                         return locate(f"{prefix}{alias.name}.{node.attr}")
     return None

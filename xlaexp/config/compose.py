@@ -21,7 +21,9 @@ from xlaexp.registry import unknown
 _FAILURES = (HydraException, OmegaConfBaseException)
 
 
-def compose(hydra: Hydra, name: str | None, overrides: Sequence[str], mode: RunMode, host: Host) -> DictConfig:
+def compose(
+    hydra: Hydra, name: str | None, overrides: Sequence[str], mode: RunMode, host: Host
+) -> DictConfig:
     """Composes a config and checks it.
 
     Args:
@@ -121,7 +123,9 @@ def _explain(hydra: Hydra, override: str, cfg: DictConfig, error: Exception) -> 
         parsed = OverridesParser.create(config_loader=hydra.config_loader).parse_override(override)
     except HydraException as parse_error:
         reason = _first_line(parse_error)
-        return f"{override}: is no override ({reason}); write key=value, with quotes around special characters"
+        return (
+            f"{override}: is no override ({reason}); write key=value, with quotes around special characters"
+        )
     key = parsed.key_or_group
     loader = hydra.config_loader
     if loader.group_exists(key):

@@ -18,7 +18,9 @@ from xlaexp.registry import unknown
 
 DEFAULT_CPU_REPLICAS = 2
 
-_OLD_REPLICA_KEYS = frozenset({"nprocs", "num_processes", "num_cores", "num_devices", "devices", "world_size", "n_procs"})
+_OLD_REPLICA_KEYS = frozenset(
+    {"nprocs", "num_processes", "num_cores", "num_devices", "devices", "world_size", "n_procs"}
+)
 
 
 def hint(key: str) -> str | None:
@@ -47,13 +49,19 @@ def strategy(name: str, device: Device, loader: AnyLoader) -> Strategy:
     where = f"device={device.launch} loader={loader.name}"
     match name:
         case "loader":
-            why, fix = "nothing would mark the step there, so that not one step would run", "loader=mp_device_loader"
+            why, fix = (
+                "nothing would mark the step there, so that not one step would run",
+                "loader=mp_device_loader",
+            )
         case "sync" | "barrier" if isinstance(loader, MpDeviceLoader):
             why, fix = "the loader marks the step, and a second mark each step costs speed", "loader=plain"
         case "sync":
             why, fix = "without a reduction of the gradients the replicas would drift apart", "device=single"
         case "barrier":
-            why, fix = "it reduces gradients over replicas, and one replica has none to reduce with", "device=multi"
+            why, fix = (
+                "it reduces gradients over replicas, and one replica has none to reduce with",
+                "device=multi",
+            )
         case _:
             raise ValueError(f"strategy: {unknown('strategy', name, ('auto', 'sync', 'barrier', 'loader'))}")
     raise ValueError(
@@ -119,7 +127,11 @@ def objective(given: Objective) -> list[str]:
 
 
 def data(
-    config: Config, host: Host, lengths: tuple[int, int], input_shape: tuple[int, ...], args: Mapping[str, Any]
+    config: Config,
+    host: Host,
+    lengths: tuple[int, int],
+    input_shape: tuple[int, ...],
+    args: Mapping[str, Any],
 ) -> list[str]:
     """What the size and shape of the data rule out.
 
@@ -136,9 +148,15 @@ def data(
     if message := zero_batches(train, config.loader.batch_size, replicas, config.loader.drop_last):
         problems.append(message)
     if not val:
-        problems.append("data: there is no validation sample to evaluate on; give data.val_fraction or data.val_size")
+        problems.append(
+            "data: there is no validation sample to evaluate on; give data.val_fraction or data.val_size"
+        )
     if _is_torchvision(config.model) and len(input_shape) == 3 and input_shape[0] != 3:
-        fix = "data.channels=3" if "channels" in args or config.data.accepts & {"channels"} else "data with RGB images"
+        fix = (
+            "data.channels=3"
+            if "channels" in args or config.data.accepts & {"channels"}
+            else "data with RGB images"
+        )
         problems.append(
             f"model: {config.model.name} takes images of 3 channels, the data has {input_shape[0]}; use {fix}"
         )
@@ -157,7 +175,9 @@ def zero_batches(samples: int, batch_size: int, replicas: int, drop_last: bool) 
     if samples >= replicas * batch_size or (samples and not drop_last):
         return None
     share = samples // replicas
-    fixes = ([f"loader.batch_size={share} or less"] if share else []) + (["loader.drop_last=false"] if samples else [])
+    fixes = ([f"loader.batch_size={share} or less"] if share else []) + (
+        ["loader.drop_last=false"] if samples else []
+    )
     return (
         f"loader.batch_size: not one training batch: {samples} samples over {replicas} replicas are {share} each, "
         f"fewer than batch_size={batch_size}; use {' or '.join(fixes) or 'more samples'}"

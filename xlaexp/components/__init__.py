@@ -1,0 +1,1 @@
+"""Everything that a config can name."""

@@ -1,0 +1,31 @@
+"""What replicas do together, and the optimizer step that includes it."""
+
+import torch
+import torch_xla.core.xla_model as xm
+from torch import nn
+
+from xlaexp.xla import runtime
+
+
+def broadcast(model: nn.Module) -> None:
+    """Gives every replica the parameters and buffers of replica 0, and marks a step."""
+    if runtime.world_size() > 1:
+        xm.broadcast_master_param(model)
+
+
+def all_reduce_sum(tensor: torch.Tensor) -> torch.Tensor:
+    """The sum of ``tensor`` over replicas, executed; one mark where there are several.
+
+    Args:
+        tensor: on the device, executed already.
+    """
+    if runtime.world_size() == 1:
+        return tensor
+    reduced: torch.Tensor = xm.all_reduce(xm.REDUCE_SUM, tensor)
+    runtime.sync()
+    return reduced
+
+
+def optimizer_step(optimizer: torch.optim.Optimizer, barrier: bool) -> None:
+    """Averages the gradients over replicas, steps the optimizer, and with ``barrier`` marks the step."""
+    xm.optimizer_step(optimizer, barrier=barrier)

@@ -1,0 +1,103 @@
+"""How batches reach the device, and whether that marks the step."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator, Mapping
+from typing import Any, Protocol, final
+
+import torch
+from torch_xla.distributed.parallel_loader import MpDeviceLoader
+
+from xlaexp.xla import runtime
+
+
+class Sized(Protocol):
+    """What a feed iterates over: a DataLoader, or anything with batches and a length."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+    def __len__(self) -> int: ...
+
+
+class Feed(ABC):
+    """Moves batches to a device."""
+
+    @abstractmethod
+    def batches(self, loader: Sized) -> Generator[Any, None, None]:
+        """The loader's batches on the device. Close it when leaving early.
+
+        Raises:
+            Exception: what the data set, the collate function or a worker raised.
+        """
+
+
+@final
+class DirectFeed(Feed):
+    """Moves each batch when it is asked for; never marks a step.
+
+    Args:
+        device: where batches go.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def batches(self, loader: Sized) -> Generator[Any, None, None]:
+        """See :class:`Feed`."""
+        for batch in loader:
+            yield runtime.upload(batch, self._device)
+
+
+@final
+class ParallelFeed(Feed):
+    """torch_xla's MpDeviceLoader, with its traps closed.
+
+    An exception in the loader ends MpDeviceLoader's epoch in silence: here it reaches the caller. Leaving
+    early leaks its threads: here they are joined.
+
+    Args:
+        device: where batches go.
+        options: the ParallelLoader's own options, checked by the config.
+    """
+
+    def __init__(self, device: torch.device, options: Mapping[str, int]) -> None:
+        self._device = device
+        self._options = dict(options)
+        self._unmarked = 0
+
+    def batches(self, loader: Sized) -> Generator[Any, None, None]:
+        """See :class:`Feed`; marks a step before every ``batches_per_execution``-th batch and at the end."""
+        source = _Guarded(loader)
+        parallel = MpDeviceLoader(source, self._device, **self._options)
+        iterator = iter(parallel)
+        self._unmarked = 0
+        try:
+            for batch in iterator:
+                # The iterator counts batches since its last mark and is at 0 right after it (torch_xla 2.9.0).
+                self._unmarked = 1 if iterator._batches_yielded == 0 else self._unmarked + 1
+                yield batch
+            self._unmarked = 0
+        finally:
+            parallel._parallel_loader.close()  # the only way to end its threads; MpDeviceLoader has no close
+        if source.error is not None:
+            raise source.error
+
+    @property
+    def unmarked(self) -> int:
+        """Batches handed out since the loader last marked a step."""
+        return self._unmarked
+
+
+class _Guarded:
+    """Keeps what a loader raises in the loader thread of MpDeviceLoader."""
+
+    def __init__(self, loader: Sized) -> None:
+        self._loader = loader
+        self.error: Exception | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            yield from self._loader
+        except Exception as error:
+            self.error = error
+
+    def __len__(self) -> int:
+        return len(self._loader)

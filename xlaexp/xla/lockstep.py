@@ -1,0 +1,93 @@
+"""Replica threads on XLA:CPU dispatch together, so that their collectives meet.
+
+Out of the box every collective between CPU replicas aborts the process after 10 seconds (pytorch/xla#5005).
+Each replica thread compiles a module of its own while the in-process rendezvous is keyed by module; and
+buffers that are freed while an execution is in flight block their thread, in places with the GIL held. So one
+replica compiles, the others hit its cache, and none goes on before all have dispatched. Measured against
+torch_xla 2.9.0; ``torch_xla.sync``, ``xm.optimizer_step(barrier=True)``, ``MpDeviceLoader`` and
+``xm.broadcast_master_param`` all reach the step marker through ``torch_xla._XLAC``.
+"""
+
+import threading
+import time
+from typing import Any
+
+import torch_xla
+import torch_xla.debug.metrics as met
+import torch_xla.runtime as xr
+
+_POLL_S = 2e-5
+
+
+class Lockstep:
+    """Stands in for the runtime's step marker in a process with several replica threads.
+
+    Args:
+        replicas: how many threads will meet at each mark.
+        marker: the runtime's own step marker.
+    """
+
+    def __init__(self, replicas: int, marker: Any) -> None:
+        self._marker = marker
+        self._arrive = threading.Barrier(replicas, action=self._begin)
+        self._leave = threading.Barrier(replicas)
+        self._first_is_through = threading.Event()
+        self._graphs = 0
+        self._hits = 0
+
+    def _begin(self) -> None:
+        self._first_is_through.clear()
+        self._graphs, self._hits = _graphs(), _hits()
+
+    def __call__(self, device: str, devices: list[str], wait: bool = False, reset_scope: bool = True) -> None:
+        """Marks a step on every replica at once.
+
+        Raises:
+            threading.BrokenBarrierError: another replica has failed.
+        """
+        self._arrive.wait()
+        if xr.global_ordinal() == 0:
+            try:
+                self._marker(device, devices, wait=False, reset_scope=reset_scope)
+            finally:
+                self._first_is_through.set()
+        else:
+            while not (self._first_is_through.is_set() or _graphs() > self._graphs or _hits() > self._hits):
+                time.sleep(_POLL_S)
+            self._marker(device, devices, wait=False, reset_scope=reset_scope)
+        self._leave.wait()
+        if wait:
+            torch_xla._XLAC._xla_wait_device_ops([device])
+
+    def abort(self) -> None:
+        """Lets no replica wait any longer: one of them has failed."""
+        self._arrive.abort()
+        self._leave.abort()
+
+
+def _graphs() -> int:
+    return int(xr.get_num_cached_compilation_graph())
+
+
+def _hits() -> int:
+    return int(met.counter_value("CachedCompile") or 0)
+
+
+_installed: Lockstep | None = None
+_lock = threading.Lock()
+
+
+def install() -> None:
+    """Makes the replica threads of this process dispatch together; the first one to call it decides."""
+    global _installed
+    replicas = xr.addressable_device_count()
+    with _lock:
+        if _installed is None and replicas > 1 and xr.device_type() == "CPU":
+            _installed = Lockstep(replicas, torch_xla._XLAC._xla_step_marker)
+            torch_xla._XLAC._xla_step_marker = _installed
+
+
+def abort() -> None:
+    """Ends every wait for other replicas in this process, now and later."""
+    if _installed is not None:
+        _installed.abort()
