@@ -29,7 +29,7 @@ from xlaexp.config import choices
 from xlaexp.config.compose import check_composed, compose
 from xlaexp.config.errors import ConfigError
 from xlaexp.config.resolvers import register_resolvers
-from xlaexp.host import detect
+from xlaexp.host import this_host
 
 log = logging.getLogger("xlaexp")
 
@@ -105,8 +105,9 @@ def run(arguments: argparse.Namespace) -> None:
     if multirun:
         sweep(app, name, overrides)
         return
-    cfg = compose(app, name, overrides, RunMode.RUN, detect())
-    cfg.hydra.mode = RunMode.RUN
+    cfg = compose(app, name, overrides, RunMode.RUN, this_host())
+    with read_write(cfg.hydra):
+        cfg.hydra.mode = RunMode.RUN
     directory = Path(str(cfg.hydra.run.dir))
     if (directory / environment.FILE).exists():
         raise ConfigError(
@@ -131,7 +132,7 @@ def sweep(app: Hydra, name: str, overrides: list[str]) -> None:
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    host = detect()
+    host = this_host()
     frame = compose(app, name, overrides, RunMode.MULTIRUN, host)
     if "BasicSweeper" in str(frame.hydra.sweeper.get("_target_")):
         parser = OverridesParser.create(config_loader=app.config_loader)
@@ -156,11 +157,11 @@ def _problems_of_job(
     everything = [*OmegaConf.to_container(frame.hydra.overrides.hydra), *overrides]
     everything = [o for o in everything if not o.startswith("hydra.mode")]
     try:
-        cfg = compose(app, name, everything, RunMode.MULTIRUN, detect())
+        cfg = compose(app, name, everything, RunMode.MULTIRUN, this_host())
         with read_write(cfg.hydra), open_dict(cfg.hydra):
             cfg.hydra.job.num = cfg.hydra.job.id = number
             cfg.hydra.runtime.output_dir = str(Path(str(cfg.hydra.sweep.dir)).absolute() / str(number))
-        check_composed(cfg, detect())
+        check_composed(cfg, this_host())
     except ConfigError as error:
         return [f"job {number} ({' '.join(overrides)}): {problem}" for problem in error.problems]
     return []
@@ -172,12 +173,16 @@ def job(cfg: DictConfig) -> float:
     Returns:
         The objective, for a sweeper.
     """
-    config = check_composed(cfg, detect())
+    config = check_composed(cfg, this_host())
     directory = Path(HydraConfig.get().runtime.output_dir)
     try:
         environment.claim(directory, __version__)
     except FileExistsError:
         raise ConfigError([f"hydra.run.dir: {directory} already holds a run; use another one"]) from None
+    if config.platform == "CPU" and this_host().pjrt_device is None:
+        log.info("No TPU found and PJRT_DEVICE is not set: running on XLA:CPU.")
+    # torch_xla would choose by itself when it is imported, and say so in its own words.
+    os.environ["PJRT_DEVICE"] = os.environ.get("PJRT_DEVICE") or config.platform
     from xlaexp.launch import launch  # torch is imported from here on
 
     return launch(config, directory).objective

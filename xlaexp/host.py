@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -56,3 +57,9 @@ def detect(environ: Mapping[str, str] = os.environ, pci: Path = Path("/sys/bus/p
         colab="COLAB_RELEASE_TAG" in environ or "COLAB_TPU_ADDR" in environ,
         cpu_num_devices=int(cpu_devices) if cpu_devices.isdigit() else None,
     )
+
+
+@cache
+def this_host() -> Host:
+    """This machine as it was when the process first asked: importing torch_xla sets PJRT_DEVICE by itself."""
+    return detect()

@@ -59,24 +59,24 @@ def step(optimizer: Optimizer, steps_per_epoch: int, epochs: int = 30, gamma: fl
 def one_cycle(
     optimizer: Optimizer,
     total_steps: int,
-    max_lr: float = 0.01,
+    max_lr: float | None = None,
     pct_start: float = 0.3,
     div_factor: float = 25.0,
     final_div_factor: float = 10000.0,
 ) -> LRScheduler:
-    """:class:`torch.optim.lr_scheduler.OneCycleLR` over the run (Smith 2018, arXiv:1803.09820).
+    """Up and down once over the run: :class:`torch.optim.lr_scheduler.OneCycleLR` (Smith 2018, arXiv:1803.09820).
 
     Args:
         optimizer: whose learning rates are set.
         total_steps: optimizer steps of the run.
-        max_lr: the highest learning rate.
+        max_lr: the highest learning rate; None takes the optimizer's.
         pct_start: part of the steps on the way up.
         div_factor: max_lr over the first learning rate.
         final_div_factor: the first learning rate over the last.
     """
     return OneCycleLR(
         optimizer,
-        max_lr=max_lr,
+        max_lr=[group["lr"] for group in optimizer.param_groups] if max_lr is None else max_lr,
         total_steps=max(2, total_steps),
         pct_start=pct_start,
         div_factor=div_factor,

@@ -1,5 +1,6 @@
 """Composes a config with Hydra, and where that fails finds every override that is at fault."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from xlaexp.config import cross
@@ -65,11 +66,19 @@ def check_composed(cfg: DictConfig, host: Host, job: str = "") -> Config:
     """
     if "hydra" in cfg:
         HydraConfig.instance().set_config(cfg)  # so that ${hydra:...} resolves
-    missing = [key for key in sorted(OmegaConf.missing_keys(cfg)) if not key.startswith("hydra.")]
-    problems = [f"{key}: is mandatory and has no value; give {key}=..." for key in missing]
+        if OmegaConf.is_missing(cfg.hydra.runtime, "output_dir"):
+            # Hydra sets it when it makes the directory, which is not before the config is known to be right.
+            with read_write(cfg.hydra.runtime):
+                cfg.hydra.runtime.output_dir = os.path.abspath(str(cfg.hydra.run.dir))
+    own = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
+    problems: list[str] = []
+    missing: list[str] = []
     try:
-        plain = plain_data(cfg)
-        return check(plain, host)
+        missing = sorted(OmegaConf.missing_keys(own))
+        problems += [f"{key}: is mandatory and has no value; give {key}=..." for key in missing]
+        config = check(plain_data(own), host)
+        if not missing:
+            return config
     except OmegaConfBaseException as error:
         problems.append(f"{getattr(error, 'full_key', '') or 'config'}: {_first_line(error)}")
     except ConfigError as error:
@@ -79,9 +88,8 @@ def check_composed(cfg: DictConfig, host: Host, job: str = "") -> Config:
 
 
 def plain_data(cfg: DictConfig) -> dict[str, Any]:
-    """The config as plain containers, interpolations resolved, without Hydra's own node."""
-    own = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
-    plain = OmegaConf.to_container(own, resolve=True, enum_to_str=True)
+    """A config as plain containers, with interpolations resolved."""
+    plain = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
 

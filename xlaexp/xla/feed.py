@@ -85,6 +85,10 @@ class ParallelFeed(Feed):
         """Batches handed out since the loader last marked a step."""
         return self._unmarked
 
+    def marked(self) -> None:
+        """Says that somebody else has marked a step, after the loader was left early."""
+        self._unmarked = 0
+
 
 class _Guarded:
     """Keeps what a loader raises in the loader thread of MpDeviceLoader."""

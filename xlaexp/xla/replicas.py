@@ -1,7 +1,7 @@
 """Starting replicas."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,10 +32,10 @@ def environment(platform: str, replicas: int | None, without: tuple[str, ...] = 
         replicas: replicas, where the platform is a CPU.
         without: variables to take out of the way.
     """
-    variables: Mapping[str, str] = {"PJRT_DEVICE": os.environ.get("PJRT_DEVICE") or platform}
+    variables: dict[str, str] = {}
     if platform == "CPU":
         count = replicas or 1
-        variables = {**variables, "CPU_NUM_DEVICES": str(count)}
+        variables = {"CPU_NUM_DEVICES": str(count)}
         if count > 1:
             # With the asynchronous client a pool worker can take another replica's task and block in it; the
             # pool needs a thread for each replica and some (measured: 8 do for 4 replicas, 32 for 8).

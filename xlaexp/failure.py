@@ -1,0 +1,56 @@
+"""How one replica's failure ends the whole run, within seconds."""
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+
+FILE = "failure.json"
+GRACE_S = 3.0
+_POLL_S = 0.2
+
+
+def record(directory: Path, ordinal: int, error: BaseException) -> bool:
+    """Writes down the first failure of a run.
+
+    Returns:
+        Whether this was the first.
+    """
+    content = {"replica": ordinal, "error": type(error).__name__, "message": str(error)}
+    try:
+        with (directory / FILE).open("x") as file:
+            json.dump(content, file)
+    except FileExistsError:
+        return False
+    return True
+
+
+def describe(directory: Path) -> str | None:
+    """The first failure of a run in one line, or None where no replica has recorded one."""
+    try:
+        content = json.loads((directory / FILE).read_text())
+    except (OSError, ValueError):
+        return None
+    message = str(content["message"]).strip().splitlines()
+    return f"replica {content['replica']} failed: {content['error']}: {message[0] if message else ''}"
+
+
+def watch(directory: Path) -> None:
+    """Ends this child process a few seconds after a replica anywhere has failed, or once the parent is gone.
+
+    A replica that waits in a collective for one that has failed would wait for ever on a TPU, and cannot be
+    interrupted there.
+    """
+    parent = os.getppid()
+    path = directory / FILE
+
+    def poll() -> None:
+        while not path.exists():
+            time.sleep(_POLL_S)
+            if os.getppid() != parent:
+                os._exit(1)
+        time.sleep(GRACE_S)
+        os._exit(1)
+
+    threading.Thread(target=poll, name="failure-watch", daemon=True).start()

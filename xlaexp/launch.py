@@ -1,0 +1,105 @@
+"""One function for each ``device.launch``."""
+
+import logging
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from xlaexp import failure, replica
+from xlaexp.config.schema import Config
+from xlaexp.result import Result
+from xlaexp.xla import replicas, runtime
+
+log = logging.getLogger("xlaexp")
+
+INTERRUPTED = 130
+
+
+class RunFailedError(Exception):
+    """A run that ended without a result; its traceback is in the job log."""
+
+
+def launch(config: Config, directory: Path) -> Result:
+    """Runs all replicas of a config and waits for them.
+
+    Args:
+        config: the checked config.
+        directory: the output directory, this run's own.
+
+    Raises:
+        RunFailedError: a replica failed; the message says which and why.
+    """
+    try:
+        LAUNCHERS[config.device.launch](config, directory)
+        return Result.read(directory)
+    except Exception as error:
+        reason = failure.describe(directory)
+        if reason is None:
+            # No replica could say anything: the process was killed or aborted, or the launch itself failed.
+            log.exception("the launch failed")
+            reason = f"the launch failed: {type(error).__name__}: {error}"
+        raise RunFailedError(f"{reason}\nIts traceback is in the log in {directory}") from error
+
+
+def single(config: Config, directory: Path) -> None:
+    """One replica in this process."""
+    with replicas.environment(config.platform, 1):
+        replica.run(0, config, directory)
+
+
+def multi(config: Config, directory: Path) -> None:
+    """A replica a device, in child processes; on a CPU they are threads of one.
+
+    Raises:
+        RuntimeError: this process has started the XLA runtime already.
+    """
+    if runtime.is_initialized():
+        raise RuntimeError(
+            "device=multi cannot start here: this process has already started the XLA runtime (by a run with "
+            "device=single, a tensor on 'xla' or torch_xla.device()); start it in a process of its own"
+        )
+    with replicas.environment(config.platform, config.replicas), _interruptible():
+        replicas.launch_all(replica.run_in_child, (config, directory))
+
+
+def colab(config: Config, directory: Path) -> None:
+    """One replica in this process, through ``xmp.spawn(fn, nprocs=1)``.
+
+    Several fail on Colab's TPU runtime before the function starts: a preset TPU_PROCESS_ADDRESSES names one
+    worker where four are expected (huggingface/transformers#28204). It is out of the way for one, too.
+    """
+    with replicas.environment(config.platform, 1, without=("TPU_PROCESS_ADDRESSES",)):
+        replicas.launch_one(replica.run, (config, directory))
+
+
+LAUNCHERS: Mapping[str, Callable[[Config, Path], None]] = {"single": single, "multi": multi, "colab": colab}
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Lets Ctrl-C end the children too: they inherit the handler, and the parent ends them besides.
+
+    Their replicas are threads, which a KeyboardInterrupt in the main thread would not reach.
+    """
+    parent = os.getpid()
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        if os.getpid() != parent:
+            os._exit(INTERRUPTED)
+        for child in multiprocessing.active_children():
+            child.terminate()
+        raise KeyboardInterrupt
+
+    try:
+        previous = signal.signal(signal.SIGINT, interrupt)
+    except ValueError:  # not the main thread: whoever owns it handles signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)

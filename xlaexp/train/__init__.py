@@ -1,0 +1,1 @@
+"""The training loop and the strategies that own its step boundary."""

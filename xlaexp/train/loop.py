@@ -1,0 +1,96 @@
+"""The training loop."""
+
+import logging
+import time
+from contextlib import closing
+
+from xlaexp.callbacks import Callback
+from xlaexp.config.schema import Objective, Train
+from xlaexp.result import Result
+from xlaexp.train.evaluate import evaluate
+from xlaexp.train.parts import Parts
+from xlaexp.train.readings import Readings
+
+log = logging.getLogger(__name__)
+
+
+def fit(parts: Parts, plan: Train, objective: Objective, callback: Callback) -> Result:
+    """Trains and evaluates.
+
+    Args:
+        parts: what is trained, on this replica.
+        plan: how long, and how often to look.
+        objective: which evaluation is the best.
+        callback: looks on.
+
+    Returns:
+        What the run came to, the same on every replica but for ``metrics`` of the last reading's clock.
+
+    Raises:
+        RuntimeError: a loader handed out fewer batches than it promised.
+    """
+    readings = Readings(parts, plan.log_every, callback)
+    parts.model.train()
+    started = time.perf_counter()
+    step = epochs = 0
+    best: float | None = None
+    metrics: dict[str, float] = {}
+    while step < parts.total_steps:
+        step = train_epoch(parts, epochs, step, readings, callback)
+        epochs += 1
+        if epochs % plan.eval_every == 0 or step == parts.total_steps:
+            paused = readings.pause()
+            metrics = evaluate(parts)
+            best = better(best, metrics[objective.metric], objective.mode)
+            callback.evaluate(step, metrics)
+            readings.resume(paused)
+    assert best is not None
+    return Result(
+        metric=objective.metric,
+        objective=best,
+        metrics=metrics,
+        epochs=epochs,
+        steps=step,
+        replicas=parts.replicas,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def train_epoch(parts: Parts, epoch: int, step: int, readings: Readings, callback: Callback) -> int:
+    """One epoch, or what max_steps leaves of it.
+
+    Args:
+        parts: what is trained.
+        epoch: its number, from 0.
+        step: optimizer steps taken before it.
+        readings: of the training loss.
+        callback: looks on.
+
+    Returns:
+        Optimizer steps taken by its end; all of them have been executed.
+    """
+    strategy = parts.strategy
+    parts.set_epoch(epoch)
+    promised = step + min(len(parts.train_loader), parts.total_steps - step)
+    with closing(strategy.batches(parts.train_loader)) as batches:
+        for batch in batches:
+            readings.read(step - strategy.pending())
+            strategy.step(batch)
+            step += 1
+            readings.note(step)
+            parts.scheduler.step()
+            callback.step(step)
+            if step == parts.total_steps:
+                break
+    strategy.drain()
+    readings.read(step)
+    if step != promised:
+        raise RuntimeError(f"the training loader ended {promised - step} batches early, in epoch {epoch}")
+    return step
+
+
+def better(best: float | None, value: float, mode: str) -> float:
+    """The better of two values of the objective; a NaN is never better than a number."""
+    if best is None or best != best:
+        return value
+    return max(best, value) if mode == "max" and value == value else min(best, value) if value == value else best
