@@ -13,16 +13,15 @@ from typing import NoReturn
 
 import hydra
 from hydra._internal.callbacks import Callbacks
-from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path, get_args_parser
-from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import run_job
 from hydra.errors import HydraException
 from hydra.types import HydraContext, RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, open_dict, read_write
 
 from xlaexp import __version__, environment
 from xlaexp.config import choices
@@ -30,6 +29,7 @@ from xlaexp.config.compose import check_composed, compose
 from xlaexp.config.errors import ConfigError
 from xlaexp.config.resolvers import register_resolvers
 from xlaexp.host import this_host
+from xlaexp.summary import show
 
 log = logging.getLogger("xlaexp")
 
@@ -40,17 +40,12 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Entry point of ``python -m xlaexp`` and of the console script."""
-    sys.path.insert(0, os.getcwd()) if os.getcwd() not in sys.path else None  # a user's own modules
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # the console script, unlike python -m, leaves a user's own modules out
     register_resolvers()
     choices.register()
     arguments = get_args_parser().parse_args()
-    shown = (
-        arguments.help
-        or arguments.hydra_help
-        or arguments.cfg
-        or arguments.info
-        or arguments.shell_completion
-    )
+    shown = arguments.help or arguments.hydra_help or arguments.cfg or arguments.info or arguments.shell_completion
     if shown or arguments.experimental_rerun:
         hydra.main(version_base="1.3", config_path=str(conf_directory()), config_name="config")(job)()
         return
@@ -79,7 +74,7 @@ def conf_directory() -> Path:
     return package / "conf" if (package / "conf").is_dir() else package.parent / "conf"
 
 
-def search_path(arguments: argparse.Namespace) -> ConfigSearchPathImpl:
+def search_path(arguments: argparse.Namespace) -> ConfigSearchPath:
     """Where configs are looked up: ``--config-dir`` first, then ours or what ``--config-path`` names.
 
     Raises:
@@ -101,8 +96,7 @@ def run(arguments: argparse.Namespace) -> None:
     app = Hydra.create_main_hydra2(task_name="xlaexp", config_search_path=search_path(arguments))
     name = arguments.config_name or "config"
     overrides = list(arguments.overrides)
-    multirun = arguments.multirun or app.get_mode(config_name=name, overrides=overrides) is RunMode.MULTIRUN
-    if multirun:
+    if arguments.multirun or "hydra.mode=MULTIRUN" in overrides:
         sweep(app, name, overrides)
         return
     cfg = compose(app, name, overrides, RunMode.RUN, this_host())
@@ -137,7 +131,7 @@ def sweep(app: Hydra, name: str, overrides: list[str]) -> None:
     if "BasicSweeper" in str(frame.hydra.sweeper.get("_target_")):
         parser = OverridesParser.create(config_loader=app.config_loader)
         params = [f"{key}={value}" for key, value in (frame.hydra.sweeper.params or {}).items()]
-        parsed = parser.parse_overrides([*params, *OmegaConf.to_container(frame.hydra.overrides.task)])
+        parsed = parser.parse_overrides([*params, *frame.hydra.overrides.task])
         problems: list[str] = []
         for number, job_overrides in enumerate(BasicSweeper.split_arguments(parsed, None)[0]):
             problems += _problems_of_job(app, name, frame, job_overrides, number)
@@ -151,10 +145,8 @@ def sweep(app: Hydra, name: str, overrides: list[str]) -> None:
         _fail(error)
 
 
-def _problems_of_job(
-    app: Hydra, name: str, frame: DictConfig, overrides: list[str], number: int
-) -> list[str]:
-    everything = [*OmegaConf.to_container(frame.hydra.overrides.hydra), *overrides]
+def _problems_of_job(app: Hydra, name: str, frame: DictConfig, overrides: list[str], number: int) -> list[str]:
+    everything = [*frame.hydra.overrides.hydra, *overrides]
     everything = [o for o in everything if not o.startswith("hydra.mode")]
     try:
         cfg = compose(app, name, everything, RunMode.MULTIRUN, this_host())
@@ -185,7 +177,9 @@ def job(cfg: DictConfig) -> float:
     os.environ["PJRT_DEVICE"] = os.environ.get("PJRT_DEVICE") or config.platform
     from xlaexp.launch import launch  # torch is imported from here on
 
-    return launch(config, directory).objective
+    result = launch(config, directory)
+    show(result, directory)
+    return result.objective
 
 
 def _fail(error: Exception) -> NoReturn:

@@ -95,6 +95,4 @@ CRITERIA = Registry("criterion", "CRITERIA")
 SCHEDULERS = Registry("scheduler", "SCHEDULERS")
 TRACKERS = Registry("tracking", "TRACKERS")
 
-REGISTRIES = {
-    registry.kind: registry for registry in (MODELS, DATASETS, OPTIMIZERS, CRITERIA, SCHEDULERS, TRACKERS)
-}
+REGISTRIES = {registry.kind: registry for registry in (MODELS, DATASETS, OPTIMIZERS, CRITERIA, SCHEDULERS, TRACKERS)}

@@ -12,7 +12,6 @@ from typing import Any
 
 from xlaexp.source import Located, expression, locate
 
-
 REQUIRED = object()
 UNREAD = object()
 
@@ -87,22 +86,19 @@ def _inherited(module: str, node: ast.ClassDef, seen: frozenset[str]) -> Signatu
     for base in node.bases:
         located = expression(module, base)
         if located is None:
-            return Signature(
-                open=not (isinstance(base, ast.Name) and base.id in ("object", "Protocol", "ABC"))
-            )
+            return Signature(open=not (isinstance(base, ast.Name) and base.id in ("object", "Protocol", "ABC")))
         return _signature(located, seen)
     return Signature()
 
 
-def _function(
-    module: str, node: ast.FunctionDef, owner: ast.ClassDef | None, seen: frozenset[str]
-) -> Signature:
+def _function(module: str, node: ast.FunctionDef, owner: ast.ClassDef | None, seen: frozenset[str]) -> Signature:
     arguments = node.args
     positional = arguments.posonlyargs + arguments.args
-    required: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
+    defaults: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
+    defaults += arguments.defaults
     known = {
         a.arg: Parameter(ast.unparse(a.annotation) if a.annotation else None, _default(default))
-        for a, default in zip(positional, required + arguments.defaults, strict=True)
+        for a, default in zip(positional, defaults, strict=True)
     }
     if owner is not None:
         known.pop(positional[0].arg, None)
@@ -133,9 +129,7 @@ def _forwarded(
             and isinstance(call.args[0], ast.Constant)
         ):
             known[str(call.args[0].value)] = Parameter(None, UNREAD)
-        if not any(
-            k.arg is None and isinstance(k.value, ast.Name) and k.value.id == kwargs for k in call.keywords
-        ):
+        if not any(k.arg is None and isinstance(k.value, ast.Name) and k.value.id == kwargs for k in call.keywords):
             continue
         target = _callee(module, method, owner, seen)
         if target is None:
@@ -147,9 +141,7 @@ def _forwarded(
     return known, is_open or not followed
 
 
-def _callee(
-    module: str, func: ast.expr, owner: ast.ClassDef | None, seen: frozenset[str]
-) -> Signature | None:
+def _callee(module: str, func: ast.expr, owner: ast.ClassDef | None, seen: frozenset[str]) -> Signature | None:
     if isinstance(func, ast.Attribute) and ast.unparse(func) == "super().__init__" and owner is not None:
         return _inherited(module, owner, seen)
     located = expression(module, func)

@@ -145,8 +145,6 @@ def expression(module: str, node: ast.expr) -> Located | None:
             if isinstance(statement, ast.Import | ast.ImportFrom):
                 for alias in statement.names:
                     if (alias.asname or alias.name) == node.value.id:
-                        prefix = (
-                            f"{_base(module, statement)}." if isinstance(statement, ast.ImportFrom) else ""
-                        )
+                        prefix = f"{_base(module, statement)}." if isinstance(statement, ast.ImportFrom) else ""
                         return locate(f"{prefix}{alias.name}.{node.attr}")
     return None

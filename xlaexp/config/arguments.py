@@ -81,9 +81,7 @@ def check(
         try:
             values[name] = TypeAdapter(_type(parameter.annotation)).validate_python(value)
         except ValidationError as error:
-            errors += [
-                f"{m}; override it as {prefix}.{name}=..." for m in messages(error, f"{prefix}.{name}")
-            ]
+            errors += [f"{m}; override it as {prefix}.{name}=..." for m in messages(error, f"{prefix}.{name}")]
     for name, parameter in signature.parameters.items():
         if parameter.required and name not in values and name not in offered:
             errors.append(f"{prefix}.{name}: {what} needs it; give {prefix}.{name}=...")
@@ -98,8 +96,9 @@ def messages(error: ValidationError, prefix: str) -> Iterator[str]:
         location = [str(part) for part in problem["loc"] if str(part).isidentifier() or isinstance(part, int)]
         location = [part for part in location if part not in ("int", "float", "str", "bool", "constrained")]
         key = ".".join([prefix, *location]) if prefix else ".".join(location)
-        seen.setdefault(key, []).append(
-            f"{problem['msg'][0].lower()}{problem['msg'][1:]}, got {problem['input']!r}"
-        )
+        if problem["type"] == "missing":
+            seen.setdefault(key, []).append("is missing")
+            continue
+        seen.setdefault(key, []).append(f"{problem['msg'][0].lower()}{problem['msg'][1:]}, got {problem['input']!r}")
     for key, texts in seen.items():
         yield f"{key}: {' or '.join(dict.fromkeys(texts))}"

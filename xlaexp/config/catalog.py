@@ -37,9 +37,7 @@ def registered(package: str) -> dict[str, dict[str, Entry]]:
             for decorator in statement.decorator_list:
                 match decorator:
                     case ast.Call(
-                        func=ast.Attribute(
-                            value=ast.Name(id=symbol) | ast.Attribute(attr=symbol), attr="register"
-                        ),
+                        func=ast.Attribute(value=ast.Name(id=symbol) | ast.Attribute(attr=symbol), attr="register"),
                         args=[ast.Constant(value=str(name))],
                     ) if symbol in symbols:
                         found[symbols[symbol]].setdefault(name, Entry(module, statement.name))
@@ -53,9 +51,7 @@ def torchvision_models() -> tuple[str, ...]:
     names = set()
     for statement in source.statements(tree) if tree else ():
         # Classification models are star-imported from sibling modules; detection and the like are packages.
-        if not (
-            isinstance(statement, ast.ImportFrom) and statement.module and statement.names[0].name == "*"
-        ):
+        if not (isinstance(statement, ast.ImportFrom) and statement.module and statement.names[0].name == "*"):
             continue
         module = source.parse(f"torchvision.models.{statement.module}")
         for node in source.statements(module) if module else ():
@@ -74,9 +70,7 @@ def torch_optimizers() -> tuple[str, ...]:
     for statement in source.statements(tree) if tree else ():
         match statement:
             case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List(elts=names)):
-                exported += [
-                    n.value for n in names if isinstance(n, ast.Constant) and isinstance(n.value, str)
-                ]
+                exported += [n.value for n in names if isinstance(n, ast.Constant) and isinstance(n.value, str)]
     # LBFGS evaluates the model several times a step: it has no single step boundary.
     return tuple(sorted(n for n in set(exported) if n[0].isupper() and n not in ("Optimizer", "LBFGS")))
 

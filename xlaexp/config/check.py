@@ -41,9 +41,7 @@ def check(raw: Mapping[str, Any], host: Host) -> schema.Config:
     plugins = tuple(values.get("plugins", ()))
     for plugin in plugins:
         if source.module_file(plugin) is None:
-            errors.append(
-                f"plugins: no module {plugin!r} can be imported; start from its directory or install it"
-            )
+            errors.append(f"plugins: no module {plugin!r} can be imported; start from its directory or install it")
     values |= _components(raw, plugins, errors)
     known = {*_NODES, *_COMPONENTS, "tracking"}
     for key in raw:
@@ -90,9 +88,7 @@ def _known(key: str, tp: Any, raw: Any, errors: list[str]) -> Any:
     known = [f.name for f in fields(tp)]
     for name in raw:
         if name not in known:
-            errors.append(
-                f"{key}.{name}: {cross.hint(str(name)) or unknown(f'key of {key}', str(name), known)}"
-            )
+            errors.append(f"{key}.{name}: {cross.hint(str(name)) or unknown(f'key of {key}', str(name), known)}")
     return {name: value for name, value in raw.items() if name in known}
 
 
@@ -117,7 +113,7 @@ def _data_problems(config: schema.Config, host: Host) -> list[str]:
     if data.attribute is None or source.imports(data.module) & _SLOW_IMPORTS:
         return []
     cls = getattr(importlib.import_module(data.module), data.attribute, None)
-    if not (isinstance(cls, type) and hasattr(cls, "lengths") and hasattr(cls, "spec")):
+    if not (isinstance(cls, type) and hasattr(cls, "lengths")):
         return []
     try:
         described: Any = cls(**data.args)

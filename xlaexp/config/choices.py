@@ -1,4 +1,8 @@
-"""Group choices that no file stands for: ``model=torchvision/<name>`` and ``optimizer=<torch.optim class>``."""
+"""Group choices that no file stands for.
+
+They are ``model=torchvision/<name>``, ``optimizer=<class of torch.optim>``, and for any kind of component the
+dotted path of a user's own: ``model=my_package.nets.Net``.
+"""
 
 from typing import Any
 
@@ -12,6 +16,7 @@ from omegaconf import OmegaConf
 from xlaexp.config import catalog
 from xlaexp.config.components import OFFERED
 from xlaexp.signatures import signature
+from xlaexp.source import locate
 
 SCHEME = "xlaexp"
 _PLAIN = (bool, int, float, str, list, tuple, type(None))
@@ -26,7 +31,7 @@ def _choices() -> dict[str, tuple[str, ...]]:
     }
 
 
-class ComponentSource(ConfigSource):  # type: ignore[misc]
+class ComponentSource(ConfigSource):
     """Offers library components as group choices; their config is their signature's defaults."""
 
     @staticmethod
@@ -35,17 +40,14 @@ class ComponentSource(ConfigSource):  # type: ignore[misc]
         return SCHEME
 
     def load_config(self, config_path: str) -> ConfigResult:
-        """The config of ``model/torchvision/<name>`` or ``optimizer/<class>``."""
+        """The config of such a choice: its name or path, and the defaults of its signature."""
         path = self._normalize(config_path)
-        group, _, name = path.rpartition("/")
         if not self.is_config(config_path):
             raise ConfigLoadError(f"{path} is no component")
-        kind, _, prefix = group.partition("/")
-        key = f"{prefix}/{name}" if prefix else name
-        entry = catalog.find(kind, key)
-        assert entry is not None
-        found = signature(f"{entry.module}.{entry.attribute}")
-        node: dict[str, Any] = {"name": key}
+        kind, _, name = path.partition("/")
+        entry = catalog.find(kind, name)
+        found = signature(f"{entry.module}.{entry.attribute}" if entry else name)
+        node: dict[str, Any] = {"name": name} if entry else {"_target_": name}
         for argument, parameter in (found.parameters if found else {}).items():
             if argument not in OFFERED[kind] | _LEFT_OUT and isinstance(parameter.default, _PLAIN):
                 default = parameter.default
@@ -64,12 +66,12 @@ class ComponentSource(ConfigSource):  # type: ignore[misc]
     def is_group(self, config_path: str) -> bool:
         """Whether a path is a group with such choices."""
         path = self._normalize(config_path)
-        return path in ("", "model", *_choices())
+        return path in ("", *OFFERED, *_choices())
 
     def is_config(self, config_path: str) -> bool:
         """Whether a path is such a choice."""
         group, _, name = self._normalize(config_path).rpartition("/")
-        return name in _choices().get(group, ())
+        return name in _choices().get(group, ()) or (group in OFFERED and "." in name and locate(name) is not None)
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         """Choices (and groups) directly under a path."""
@@ -85,7 +87,7 @@ class ComponentSource(ConfigSource):  # type: ignore[misc]
         return path.strip("/").removesuffix(".yaml")
 
 
-class ComponentSearchPath(SearchPathPlugin):  # type: ignore[misc]
+class ComponentSearchPath(SearchPathPlugin):
     """Puts the library components at the end of Hydra's search path: files come first."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.hydra import Hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -22,9 +23,7 @@ from xlaexp.registry import unknown
 _FAILURES = (HydraException, OmegaConfBaseException)
 
 
-def compose(
-    hydra: Hydra, name: str | None, overrides: Sequence[str], mode: RunMode, host: Host
-) -> DictConfig:
+def compose(hydra: Hydra, name: str | None, overrides: Sequence[str], mode: RunMode, host: Host) -> DictConfig:
     """Composes a config and checks it.
 
     Args:
@@ -38,6 +37,7 @@ def compose(
         ConfigError: with every problem of the overrides and of what they compose to.
     """
     problems: list[str] = []
+    cfg: DictConfig | None
     try:
         cfg = _compose(hydra, name, overrides, mode)
     except _FAILURES as error:
@@ -122,7 +122,13 @@ def _diagnose(
 
 
 def _is_group(hydra: Hydra, override: str) -> bool:
-    return hydra.config_loader.group_exists(override.partition("=")[0].lstrip("+~").partition("@")[0])
+    return _group_exists(hydra, override.partition("=")[0].lstrip("+~").partition("@")[0])
+
+
+def _group_exists(hydra: Hydra, group: str) -> bool:
+    loader = hydra.config_loader
+    assert isinstance(loader, ConfigLoaderImpl)
+    return bool(loader.repository.group_exists(group))
 
 
 def _explain(hydra: Hydra, override: str, cfg: DictConfig, error: Exception) -> str:
@@ -131,12 +137,10 @@ def _explain(hydra: Hydra, override: str, cfg: DictConfig, error: Exception) -> 
         parsed = OverridesParser.create(config_loader=hydra.config_loader).parse_override(override)
     except HydraException as parse_error:
         reason = _first_line(parse_error)
-        return (
-            f"{override}: is no override ({reason}); write key=value, with quotes around special characters"
-        )
+        return f"{override}: is no override ({reason}); write key=value, with quotes around special characters"
     key = parsed.key_or_group
     loader = hydra.config_loader
-    if loader.group_exists(key):
+    if _group_exists(hydra, key):
         options = loader.get_group_options(key)
         value = parsed.value()
         if isinstance(value, str) and value not in options:

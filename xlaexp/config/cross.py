@@ -25,6 +25,9 @@ _OLD_REPLICA_KEYS = frozenset(
 
 def hint(key: str) -> str | None:
     """Advice for a key that other tools have and xlaexp has not; None where there is none."""
+    if key.endswith("._target_"):
+        group = key.partition(".")[0]
+        return f"a component of your own is chosen by its dotted path: {group}=my_package.module.Name"
     if key.rsplit(".", 1)[-1] in _OLD_REPLICA_KEYS:
         return (
             "torch_xla.launch takes no number of processes. On a CPU use device=multi device.replicas=N (it sets "
@@ -39,11 +42,8 @@ def strategy(name: str, device: Device, loader: AnyLoader) -> Strategy:
     Raises:
         ValueError: the name is unknown or contradicts device or loader; the message says why and names the fix.
     """
-    implied: Strategy
-    if isinstance(loader, MpDeviceLoader):
-        implied = "loader"
-    else:
-        implied = "barrier" if device.launch == "multi" else "sync"
+    replicas: Strategy = "barrier" if device.launch == "multi" else "sync"
+    implied: Strategy = "loader" if isinstance(loader, MpDeviceLoader) else replicas
     if name in ("auto", implied):
         return implied
     where = f"device={device.launch} loader={loader.name}"
@@ -148,15 +148,9 @@ def data(
     if message := zero_batches(train, config.loader.batch_size, replicas, config.loader.drop_last):
         problems.append(message)
     if not val:
-        problems.append(
-            "data: there is no validation sample to evaluate on; give data.val_fraction or data.val_size"
-        )
+        problems.append("data: there is no validation sample to evaluate on; give data.val_fraction or data.val_size")
     if _is_torchvision(config.model) and len(input_shape) == 3 and input_shape[0] != 3:
-        fix = (
-            "data.channels=3"
-            if "channels" in args or config.data.accepts & {"channels"}
-            else "data with RGB images"
-        )
+        fix = "data.channels=3" if "channels" in args or config.data.accepts & {"channels"} else "data with RGB images"
         problems.append(
             f"model: {config.model.name} takes images of 3 channels, the data has {input_shape[0]}; use {fix}"
         )
@@ -175,10 +169,8 @@ def zero_batches(samples: int, batch_size: int, replicas: int, drop_last: bool) 
     if samples >= replicas * batch_size or (samples and not drop_last):
         return None
     share = samples // replicas
-    fixes = ([f"loader.batch_size={share} or less"] if share else []) + (
-        ["loader.drop_last=false"] if samples else []
-    )
+    fixes = ([f"loader.batch_size={share} or less"] if share else []) + (["loader.drop_last=false"] if samples else [])
     return (
-        f"loader.batch_size: not one training batch: {samples} samples over {replicas} replicas are {share} each, "
-        f"fewer than batch_size={batch_size}; use {' or '.join(fixes) or 'more samples'}"
+        f"loader.batch_size: not one training batch: n={samples} samples over ws={replicas} replicas are {share} each, "
+        f"fewer than a batch of bs={batch_size}; use {' or '.join(fixes) or 'more samples'}"
     )

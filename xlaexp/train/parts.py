@@ -91,5 +91,6 @@ class Gradients:
         return taken
 
     def _zero(self) -> torch.Tensor:
-        # Uploaded, not made on the device: there it would be a constant, and the step another graph.
-        return torch.zeros(()).to(self._device)
+        # Uploaded, not made on the device, and not of shape (): both would be a constant of the graph, so that
+        # the step after a reading would be another graph than the others.
+        return torch.zeros(1).to(self._device)

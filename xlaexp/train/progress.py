@@ -66,4 +66,5 @@ class ProgressBar(Callback):
 
     def end(self, result: Result | None) -> None:
         """Takes the bar away."""
-        self._bar.stop()
+        if console.is_terminal:
+            self._bar.stop()

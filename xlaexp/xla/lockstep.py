@@ -57,7 +57,7 @@ class Lockstep:
             self._marker(device, devices, wait=False, reset_scope=reset_scope)
         self._leave.wait()
         if wait:
-            torch_xla._XLAC._xla_wait_device_ops([device])
+            torch_xla._XLAC._xla_wait_device_ops([])
 
     def abort(self) -> None:
         """Lets no replica wait any longer: one of them has failed."""

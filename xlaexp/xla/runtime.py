@@ -50,8 +50,8 @@ def sync() -> None:
 
 
 def wait() -> None:
-    """Returns when all executions of this replica's device have ended."""
-    xm.wait_device_ops([str(device())])
+    """Returns when all executions of this process have ended."""
+    xm.wait_device_ops()
 
 
 def upload(batch: Any, target: torch.device) -> Any:

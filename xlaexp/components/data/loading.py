@@ -30,7 +30,7 @@ class Batches(Dataset[Batch]):
 class MaskedBatches(Batches):
     """Batches with a mask: 1 for a sample, 0 for padding (index None)."""
 
-    def __getitem__(self, indices: Sequence[int | None]) -> Batch:  # type: ignore[override]
+    def __getitem__(self, indices: Sequence[int | None]) -> Batch:
         batch = super().__getitem__([0 if index is None else index for index in indices])
         return *batch, torch.tensor([index is not None for index in indices], dtype=torch.float32)
 
@@ -52,7 +52,14 @@ class TrainBatches(Sampler[list[int]]):
     """
 
     def __init__(
-        self, samples: int, replicas: int, ordinal: int, seed: int, batch_size: int, drop_last: bool, limit: int = 0
+        self,
+        samples: int,
+        replicas: int,
+        ordinal: int,
+        seed: int,
+        batch_size: int,
+        drop_last: bool,
+        limit: int = 0,
     ) -> None:
         # Its data set is only ever asked for its length.
         self._shares: DistributedSampler[int] = DistributedSampler(

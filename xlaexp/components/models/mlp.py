@@ -21,7 +21,11 @@ class MLP(nn.Module):
     """
 
     def __init__(
-        self, num_classes: int, input_shape: Sequence[int], hidden: Sequence[int] = (256,), dropout: float = 0.0
+        self,
+        num_classes: int,
+        input_shape: Sequence[int],
+        hidden: Sequence[int] = (256,),
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         width = 1

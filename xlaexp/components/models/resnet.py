@@ -26,7 +26,7 @@ def resnet18(num_classes: int, input_shape: Sequence[int]) -> nn.Module:
     """
     if len(input_shape) != 3:
         raise ValueError(f"model 'resnet18' takes (channels, height, width), not {tuple(input_shape)}")
-    model = resnet.resnet18(num_classes=num_classes)
+    model: nn.Module = resnet.resnet18(num_classes=num_classes)
     channels, height, width = input_shape
     if max(height, width) <= _SMALL:
         model.conv1 = nn.Conv2d(channels, 64, 3, stride=1, padding=1, bias=False)
