@@ -1,0 +1,168 @@
+"""What tests run inside replicas: functions that a launch can import, each leaving files to look at."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch_xla.debug.metrics as met
+
+from xlaexp import launch, replica
+from xlaexp.build import build
+from xlaexp.callbacks import Callback, Run
+from xlaexp.config.schema import Config
+from xlaexp.train.evaluate import evaluate
+from xlaexp.train.loop import fit, train_epoch
+from xlaexp.train.parts import Parts
+from xlaexp.train.progress import ProgressBar
+from xlaexp.train.readings import Readings
+from xlaexp.xla import lockstep, replicas, runtime
+
+
+def everywhere(fn: Any, config: Config, directory: Path) -> None:
+    """Runs ``fn(ordinal, config, directory)`` on every replica of a config, launched as the config says."""
+    with replicas.environment(config.platform, config.replicas):
+        os.environ.setdefault("PJRT_DEVICE", config.platform)
+        match config.device.launch:
+            case "multi":
+                replicas.launch_all(fn, (config, directory))
+            case "colab":
+                replicas.launch_one(fn, (config, directory))
+            case _:
+                fn(0, config, directory)
+
+
+def parts(ordinal: int, config: Config) -> Parts:
+    """What a replica builds."""
+    lockstep.install()
+    runtime.seed(config.seed, ordinal)
+    return build(config)
+
+
+def train(ordinal: int, config: Config, directory: Path) -> None:
+    """Trains, and leaves this replica's first and last weights."""
+    built = parts(ordinal, config)
+    torch.save(runtime.download(built.model.state_dict()), directory / f"first-{ordinal}.pt")
+    result = fit(built, config.train, config.objective, Callback())
+    torch.save(runtime.download(built.model.state_dict()), directory / f"last-{ordinal}.pt")
+    leave(directory / f"result-{ordinal}.json", {"objective": result.objective, "metrics": dict(result.metrics)})
+
+
+def count(ordinal: int, config: Config, directory: Path) -> None:
+    """Counts what one epoch of training costs, and an evaluation after it."""
+    built = parts(ordinal, config)
+    readings = Readings(built, config.train.log_every, Callback())
+    runtime.wait()
+    before = counters()
+    train_epoch(built, 0, 0, readings, Callback())
+    runtime.wait()
+    trained = counters()
+    evaluate(built)
+    runtime.wait()
+    if ordinal == 0:
+        leave(directory / "count.json", {"train": less(trained, before), "evaluate": less(counters(), trained)})
+
+
+def count_with_bar(ordinal: int, config: Config, directory: Path) -> None:
+    """Counts one epoch with a progress bar that is drawn."""
+    built = parts(ordinal, config)
+    bar = ProgressBar()
+    bar.start(Run({}, built.total_steps, len(built.train_loader), "val/accuracy"))
+    before = counters()
+    train_epoch(built, 0, 0, Readings(built, config.train.log_every, bar), bar)
+    bar.end(None)
+    runtime.wait()
+    leave(directory / "count.json", {"train": less(counters(), before)})
+
+
+def counters() -> dict[str, int]:
+    """Compilations, executions, host reads and step marks of this process so far."""
+
+    def times(name: str) -> int:
+        data = met.metric_data(name)
+        return int(data[0]) if data else 0
+
+    return {
+        "compilations": times("CompileTime"),
+        "executions": times("ExecuteTime"),
+        "reads": times("TransferFromDeviceTime"),
+        "marks": int(met.counter_value("MarkStep") or 0),
+    }
+
+
+def less(now: Mapping[str, int], then: Mapping[str, int]) -> dict[str, int]:
+    """The difference of two counts."""
+    return {name: now[name] - then[name] for name in now}
+
+
+def leave(path: Path, content: Any) -> None:
+    """Leaves JSON for the test to read."""
+    path.write_text(json.dumps(content))
+
+
+def early_stop(ordinal: int, config: Config, directory: Path) -> None:
+    """Trains max_steps steps of a longer epoch, and leaves the weights right after it."""
+    built = parts(ordinal, config)
+    train_epoch(built, 0, 0, Readings(built, 1000, Callback()), Callback())
+    torch.save(runtime.download(built.model.state_dict()), directory / f"last-{ordinal}.pt")
+
+
+def optimizer_owns_model(ordinal: int, config: Config, directory: Path) -> None:
+    """Leaves whether the optimizer's parameters are the model's, and whether a step moves them."""
+    built = parts(ordinal, config)
+    owned = {id(p) for group in built.optimizer.param_groups for p in group["params"]}
+    before = runtime.download(built.model.state_dict())
+    train_epoch(replace(built, total_steps=1), 0, 0, Readings(built, 1000, Callback()), Callback())
+    after = runtime.download(built.model.state_dict())
+    moved = all(not torch.equal(before[name], after[name]) for name in before)
+    leave(directory / "owned.json", {"same": owned == {id(p) for p in built.model.parameters()}, "moved": moved})
+
+
+def orders(ordinal: int, config: Config, directory: Path) -> None:
+    """Leaves the labels (the sample numbers, with data "numbered") that two epochs hand out, and their lengths."""
+    built = parts(ordinal, config)
+    seen = []
+    for epoch in range(2):
+        built.set_epoch(epoch)
+        seen.append([int(n) for batch in built.strategy.batches(built.train_loader) for n in batch[1].cpu().flatten()])
+    leave(directory / f"orders-{ordinal}.json", {"seen": seen, "length": len(built.train_loader)})
+
+
+def draw(ordinal: int, config: Config, directory: Path) -> None:
+    """Leaves random numbers of the device's stream."""
+    lockstep.install()
+    runtime.seed(config.seed, ordinal)
+    drawn = torch.rand(8, device=runtime.device())
+    runtime.sync()
+    leave(directory / f"drawn-{ordinal}.json", drawn.tolist())
+
+
+def threads(ordinal: int, config: Config, directory: Path) -> None:
+    """Leaves how many threads there are after epochs that end, and one that is left early."""
+    import threading
+
+    built = parts(ordinal, config)
+    counted = []
+    for epoch in range(4):
+        last = replace(built, total_steps=3 if epoch == 3 else built.total_steps)
+        train_epoch(last, epoch, 0, Readings(built, 1000, Callback()), Callback())
+        counted.append(threading.active_count())
+    leave(directory / "threads.json", counted)
+
+
+def objective(config: Config, directory: Path) -> float:
+    """What a launch returns to a sweeper."""
+    os.environ.setdefault("PJRT_DEVICE", config.platform)
+    (directory / "environment.json").write_text("{}")
+    return launch.launch(config, directory).objective
+
+
+def before_launch(config: Config) -> bool:
+    """Whether the runtime has been started by everything that comes before a launch."""
+    assert replica.run.__module__ == "xlaexp.replica"
+    np.random.default_rng(0)
+    return runtime.is_initialized()

@@ -1,0 +1,89 @@
+"""Step boundaries: one mark, one execution and one graph a step, and no reading that was not asked for."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import in_replica
+from composing import config
+from fresh import call
+from test_replicas import assert_equal, loaded, on_replicas
+
+PLAIN_SGD = ("optimizer=sgd", "optimizer.momentum=0", "train.log_every=1000", "train.epochs=2")
+STEPS = 20
+
+
+def counted(directory: Path, *overrides: str) -> dict[str, dict[str, int]]:
+    on_replicas(in_replica.count, directory, *overrides)
+    content: dict[str, dict[str, int]] = json.loads((directory / "count.json").read_text())
+    return content
+
+
+@pytest.mark.parametrize(
+    ("device", "loader", "executions", "marks"),
+    [
+        ("single", "plain", STEPS, STEPS),
+        # MpDeviceLoader marks before every batch and twice at the end: two marks with nothing to execute.
+        ("single", "mp_device_loader", STEPS, STEPS + 2),
+        ("multi", "plain", 2 * STEPS, 2 * STEPS),
+        ("multi", "mp_device_loader", 2 * STEPS, 2 * (STEPS + 2)),
+    ],
+)
+def test_executions_marks_and_graphs(device: str, loader: str, executions: int, marks: int, tmp_path: Path) -> None:
+    samples = STEPS * 8 * (2 if device == "multi" else 1)
+    data = ("data=fake", "data.shape=[4]", f"data.train_size={samples}", "data.val_size=20", "loader.batch_size=8")
+    train = counted(tmp_path, f"device={device}", f"loader={loader}", *data, *PLAIN_SGD)["train"]
+    assert train == {"compilations": 1, "executions": executions, "marks": marks, "reads": 0}
+
+
+def test_case_4_the_loss_is_read_at_log_steps_only(tmp_path: Path) -> None:
+    data = ("data=fake", "data.shape=[4]", "data.train_size=64", "data.val_size=8", "loader.batch_size=8")
+    train = counted(tmp_path, *data, *PLAIN_SGD, "train.log_every=4")["train"]
+    assert train == {"compilations": 1, "executions": 8, "marks": 8, "reads": 2}
+
+
+def test_case_6_masks_with_changing_counts_are_one_graph(tmp_path: Path) -> None:
+    # 20 samples in batches of 8: masks of 8, 8 and 4 samples.
+    data = ("data=fake", "data.shape=[4]", "data.train_size=64", "data.val_size=20", "loader.batch_size=8")
+    assert counted(tmp_path, *data, *PLAIN_SGD)["evaluate"] == {
+        "compilations": 1,
+        "executions": 3,
+        "marks": 3,
+        "reads": 1,
+    }
+
+
+def test_case_38_the_progress_bar_reads_nothing(tmp_path: Path) -> None:
+    overrides = ("train.epochs=1", "optimizer=sgd", "optimizer.momentum=0", "train.log_every=11")
+    ended = call(
+        in_replica.everywhere,
+        in_replica.count_with_bar,
+        config(*overrides),
+        tmp_path,
+        cwd=tmp_path,
+        env={"TTY_COMPATIBLE": "1", "TTY_INTERACTIVE": "1", "COLUMNS": "120"},
+    )
+    assert ended.code == 0, ended.stderr
+    assert "22/22" in ended.stdout  # it was drawn
+    train = json.loads((tmp_path / "count.json").read_text())["train"]
+    assert train == {"compilations": 1, "executions": 22, "marks": 22, "reads": 2}
+
+
+def test_an_early_stop_executes_its_last_step(tmp_path: Path) -> None:
+    ends = []
+    for loader in ("plain", "mp_device_loader"):
+        (tmp_path / loader).mkdir()
+        on_replicas(in_replica.early_stop, tmp_path / loader, f"loader={loader}", "train.max_steps=5")
+        ends.append(loaded(tmp_path / loader / "last-0.pt"))
+    assert_equal(ends, tolerance=1e-6)
+
+
+def test_several_batches_an_execution_change_no_number(tmp_path: Path) -> None:
+    ends = []
+    for batches in (1, 3):
+        (tmp_path / str(batches)).mkdir()
+        overrides = ("loader=mp_device_loader", f"loader.batches_per_execution={batches}", "train.epochs=2")
+        on_replicas(in_replica.train, tmp_path / str(batches), *overrides, "train.log_every=1", "optimizer=sgd")
+        ends.append(loaded(tmp_path / str(batches) / "last-0.pt"))
+    assert_equal(ends, tolerance=1e-6)

@@ -1,0 +1,94 @@
+"""Components that misbehave, or leave traces."""
+
+import logging
+import os
+import random
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+from torch import nn
+
+from xlaexp.components.data.arrays import ArrayDataset
+from xlaexp.components.data.spec import Spec
+from xlaexp.registry import DATASETS, MODELS
+from xlaexp.xla import runtime
+
+log = logging.getLogger("user_package")
+
+
+@DATASETS.register("numbered")
+class Numbered:
+    """Sample i has label i."""
+
+    def __init__(self, samples: int = 10) -> None:
+        self.spec = Spec((1,), samples)
+        self._samples = samples
+
+    def train(self) -> ArrayDataset:
+        numbers = np.arange(self._samples)
+        return ArrayDataset(numbers.astype(np.float32)[:, None], numbers)
+
+    def val(self) -> ArrayDataset:
+        return self.train()
+
+
+class Poisoned(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
+    """Raises at one sample, or ends the process there."""
+
+    def __init__(self, samples: int, at: int, deadly: bool) -> None:
+        self._samples, self._at, self._deadly = samples, at, deadly
+
+    def __len__(self) -> int:
+        return self._samples
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        if index == self._at:
+            if self._deadly:
+                os._exit(7)
+            raise RuntimeError(f"sample {index} is poisoned")
+        return torch.full((4,), float(index % 4)), index % 4
+
+
+@DATASETS.register("poisoned")
+class PoisonedData:
+    """Good validation samples, and one bad training sample."""
+
+    def __init__(self, at: int = 5, deadly: bool = False, samples: int = 64) -> None:
+        self.spec = Spec((4,), 4)
+        self._arguments = (samples, at, deadly)
+
+    def train(self) -> Poisoned:
+        return Poisoned(*self._arguments)
+
+    def val(self) -> Poisoned:
+        return Poisoned(self._arguments[0], -1, False)
+
+
+@DATASETS.register("talkative")
+class Talkative(PoisonedData):
+    """Logs when it is built, and leaves a file for each replica in ``root``."""
+
+    def __init__(self, root: str = ".") -> None:
+        super().__init__(at=-1)
+        log.info("information from a replica")
+        log.warning("warning from a replica")
+        addresses = os.environ.get("TPU_PROCESS_ADDRESSES", "none")
+        (Path(root) / f"seen-{runtime.ordinal()}").write_text(addresses)
+
+
+@MODELS.register("unseeded")
+class Unseeded(nn.Module):
+    """Starts from weights that no seed determines."""
+
+    def __init__(self, num_classes: int, input_shape: tuple[int, ...], dropout: float = 0.5) -> None:
+        super().__init__()
+        width = int(np.prod(input_shape))
+        self.linear = nn.Linear(width, num_classes)
+        self.dropout = nn.Dropout(dropout)
+        with torch.no_grad():
+            self.linear.weight.fill_(random.SystemRandom().random())
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return cast(torch.Tensor, self.linear(self.dropout(inputs.flatten(1))))
