@@ -15,6 +15,7 @@ from xlaexp import launch, replica
 from xlaexp.build import build
 from xlaexp.callbacks import Callback, Run
 from xlaexp.config.schema import Config
+from xlaexp.console import console
 from xlaexp.train.evaluate import evaluate
 from xlaexp.train.loop import fit, train_epoch
 from xlaexp.train.parts import Parts
@@ -70,6 +71,7 @@ def count(ordinal: int, config: Config, directory: Path) -> None:
 def count_with_bar(ordinal: int, config: Config, directory: Path) -> None:
     """Counts one epoch with a progress bar that is drawn."""
     built = parts(ordinal, config)
+    console.is_interactive = True  # rich decided when it was imported, without the terminal of this test
     bar = ProgressBar()
     bar.start(Run({}, built.total_steps, len(built.train_loader), "val/accuracy"))
     before = counters()

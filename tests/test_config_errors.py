@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from composing import CPU, config
+
 from xlaexp.config.errors import ConfigError
 from xlaexp.host import Host
 
@@ -191,7 +191,9 @@ print("code", code, "torch" in sys.modules, "torch_xla" in sys.modules)
         (["hydra.run.dir=taken"], 2),
     ],
 )
-def test_errors_come_before_torch_is_imported_and_leave_nothing(overrides: list[str], code: int, tmp_path: Path) -> None:
+def test_errors_come_before_torch_is_imported_and_leave_nothing(
+    overrides: list[str], code: int, tmp_path: Path
+) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "environment.json").write_text("another run's")
     script = IN_A_PROCESS.format(overrides=overrides)

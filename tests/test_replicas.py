@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import in_replica
 import pytest
 import torch
-
-import in_replica
 from composing import config
 from fresh import call
+
 from xlaexp.host import Host
 
 SGD = ("optimizer=sgd", "scheduler=constant", "train.epochs=2")
@@ -20,9 +20,7 @@ ON_PURPOSE = Host(pjrt_device="CPU", tpu_chips=0, libtpu=False, colab=False, cpu
 
 def on_replicas(fn: Any, directory: Path, *overrides: str) -> None:
     """Runs a function on all replicas of a config, in a fresh process."""
-    ended = call(
-        in_replica.everywhere, fn, config(*overrides, host=ON_PURPOSE), directory, cwd=directory, env=CPU
-    )
+    ended = call(in_replica.everywhere, fn, config(*overrides, host=ON_PURPOSE), directory, cwd=directory, env=CPU)
     assert ended.code == 0, ended.stderr
 
 

@@ -5,11 +5,11 @@ import json
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
 from fresh import Ended, output, xlaexp
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 FAST = ("train.epochs=2", "optimizer=sgd", "train.log_every=10")
 PACKAGE = ("plugins=[user_package]", "loader.batch_size=8", "train.epochs=2")
@@ -63,10 +63,10 @@ def test_the_numbers_agree_wherever_they_are_written(tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     for tag in ("train/loss", "train/lr", "val/loss", "val/accuracy"):
         written = [(int(row["step"]), float(row[tag])) for row in rows if row[tag]]
-        assert written == [(step, pytest.approx(value, rel=1e-6)) for step, value in logged[tag]]
+        assert written == pytest.approx(np.array(logged[tag]), rel=1e-6)
     result = json.loads((directory / "result.json").read_text())
     assert result["objective"] == pytest.approx(max(value for _, value in logged["val/accuracy"]))
-    assert logged["objective"] == [(44, pytest.approx(result["objective"]))]
+    assert logged["objective"] == pytest.approx(np.array([(44, result["objective"])]))
     assert (result["steps"], result["epochs"], result["replicas"]) == (44, 2, 1)
 
 
@@ -111,7 +111,7 @@ def test_case_37_a_sweep_gives_one_event_file_a_run_with_flat_hyper_parameters(t
         hparams = HParamsPluginData.FromString(plugin).session_start_info.hparams
         assert hparams["seed"].number_value == number
         assert hparams["optimizer.lr"].number_value == 0.001
-        assert hparams["loader.drop_last"].bool_value is True
+        assert hparams["loader.drop_last"].string_value == "true"
         assert events.Scalars("objective")
         assert "config/text_summary" in events.Tags()["tensors"]
 
@@ -166,7 +166,11 @@ def test_a_replica_that_dies_ends_the_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("preset", ["digits_cnn", "digits_replicas", "fake_resnet18"])
 def test_presets_run_and_can_be_cut_short(preset: str, tmp_path: Path) -> None:
-    small = ("data.train_size=64", "data.val_size=16", "loader.batch_size=4") if preset == "fake_resnet18" else ()
+    small = (
+        ("data.train_size=64", "data.val_size=16", "loader.batch_size=4", "optimizer.momentum=0")
+        if preset == "fake_resnet18"
+        else ()
+    )
     ended_well(xlaexp(f"experiment={preset}", "debug=fast_run", *small, cwd=tmp_path))
     assert json.loads((output(tmp_path) / "result.json").read_text())["steps"] == 3
 

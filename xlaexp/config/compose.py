@@ -65,11 +65,11 @@ def check_composed(cfg: DictConfig, host: Host, job: str = "") -> Config:
         ConfigError: with every problem that was found.
     """
     if "hydra" in cfg:
-        HydraConfig.instance().set_config(cfg)  # so that ${hydra:...} resolves
         if OmegaConf.is_missing(cfg.hydra.runtime, "output_dir"):
             # Hydra sets it when it makes the directory, which is not before the config is known to be right.
             with read_write(cfg.hydra.runtime):
                 cfg.hydra.runtime.output_dir = os.path.abspath(str(cfg.hydra.run.dir))
+        HydraConfig.instance().set_config(cfg)  # so that ${hydra:...} resolves
     own = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
     problems: list[str] = []
     missing: list[str] = []

@@ -61,12 +61,12 @@ class TensorBoardTracker(Callback):
             self._writer._get_file_writer().add_summary(summary)  # type: ignore[no-untyped-call]
 
 
-def flattened(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, bool | int | float | str]]:
-    """Dotted keys and values that the HParams tab can show: lists become text, null is left out."""
+def flattened(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int | float | str]]:
+    """Dotted keys and values that the HParams tab can show: lists and booleans become text, null is left out."""
     for key, value in config.items():
         if isinstance(value, Mapping):
             yield from flattened(value, f"{prefix}{key}.")
-        elif isinstance(value, bool | int | float | str):
+        elif isinstance(value, int | float | str) and not isinstance(value, bool):
             yield f"{prefix}{key}", value
         elif value is not None:
             yield f"{prefix}{key}", json.dumps(value)
