@@ -83,7 +83,8 @@ class Gradients:
         self._optimizer.zero_grad()
         loss = per_sample(self._criterion(self._model(inputs), targets), len(targets)).mean()
         loss.backward()  # type: ignore[no-untyped-call]
-        self._losses += loss.detach()
+        # Not in place: that costs ten times as much to record (torch checks shapes in Python for it).
+        self._losses = self._losses + loss.detach()
 
     def take(self) -> torch.Tensor:
         """The sum of the losses since the last call; to be read after the next mark only."""
