@@ -37,6 +37,10 @@ def run(ordinal: int, config: Config, directory: Path) -> None:
         # Another replica has failed; what it says is what the user needs.
         log.info("stopped, because another replica has failed")
         raise
+    except KeyboardInterrupt:
+        log.info("interrupted")
+        lockstep.abort()
+        raise
     except BaseException as error:
         if failure.record(directory, ordinal, error):
             log.exception("replica %d failed", ordinal)
