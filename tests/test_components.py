@@ -14,7 +14,7 @@ from xlaexp.components.models.cnn import CNN
 from xlaexp.components.models.mlp import MLP
 from xlaexp.components.models.resnet import resnet18
 from xlaexp.train.loop import better
-from xlaexp.train.parts import per_sample
+from xlaexp.train.gradients import per_sample
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import importlib
 import threading
-from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,11 @@ from xlaexp.callbacks import Callback
 from xlaexp.components.data import loading
 from xlaexp.config.schema import Component, Config, Loader, MpDeviceLoader
 from xlaexp.registry import REGISTRIES
-from xlaexp.train.parts import Gradients, Parts
+from xlaexp.train.gradients import Gradients
+from xlaexp.train.parts import Parts
 from xlaexp.train.strategy import STRATEGIES
 from xlaexp.xla import collectives, runtime
+from xlaexp.xla.feed import DirectFeed, Feed, ParallelFeed
 
 # Replica threads share torch's global generator: a model is built by one at a time, from its own seed.
 _global_generator = threading.Lock()
@@ -69,7 +70,8 @@ def build(config: Config) -> Parts:
         val_indices = list(range(len(val)))
     val_sampler = loading.EvalBatches(val_indices, replicas, ordinal, config.loader.batch_size)
     workers = config.loader.num_workers
-    train_loader = loading.loader(loading.Batches(train), sampler, workers, config.seed)
+    draws = runtime.stream(config.seed, ordinal)
+    train_loader = loading.loader(loading.Batches(train), sampler, workers, draws)
     steps = config.train.epochs * len(train_loader)
     total_steps = min(steps, config.train.max_steps or steps)
 
@@ -88,7 +90,7 @@ def build(config: Config) -> Parts:
         config.scheduler, optimizer=optimizer, total_steps=total_steps, steps_per_epoch=len(train_loader)
     )
     gradients = Gradients(model, criterion, optimizer, device)
-    strategy = STRATEGIES[config.strategy].create(gradients, optimizer, device, parallel_loader_options(config.loader))
+    strategy = STRATEGIES[config.strategy](gradients, optimizer, feed(config.loader, device))
     return Parts(
         device=device,
         replicas=replicas,
@@ -100,19 +102,19 @@ def build(config: Config) -> Parts:
         strategy=strategy,
         train_loader=train_loader,
         set_epoch=sampler.set_epoch,
-        val_loader=loading.loader(loading.MaskedBatches(val), val_sampler, workers, config.seed),
+        val_loader=loading.loader(loading.MaskedBatches(val), val_sampler, workers, draws),
         train_samples=replicas * config.loader.batch_size,
         val_samples=len(val_indices),
         total_steps=total_steps,
     )
 
 
-def parallel_loader_options(loader: Loader) -> Mapping[str, int]:
-    """The options that ``loader=mp_device_loader`` adds to those of every loader."""
+def feed(loader: Loader, device: torch.device) -> Feed:
+    """What moves batches to the device; ``loader=mp_device_loader`` adds ParallelLoader's options to a loader's."""
     if not isinstance(loader, MpDeviceLoader):
-        return {}
+        return DirectFeed(device)
     shared = {field.name for field in fields(Loader)} | {"name"}
-    return {f.name: getattr(loader, f.name) for f in fields(loader) if f.name not in shared}
+    return ParallelFeed(device, {f.name: getattr(loader, f.name) for f in fields(loader) if f.name not in shared})
 
 
 def trackers(config: Config, directory: Path) -> list[Callback]:

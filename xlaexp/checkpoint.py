@@ -40,7 +40,7 @@ class Checkpoints(Callback):
         content = {
             **runtime.download(dict(self._state())),
             "step": step,
-            "epoch": step / self._steps_per_epoch,
+            "epoch": step // self._steps_per_epoch,
             "metrics": dict(scalars),
             "config": self._config,
         }

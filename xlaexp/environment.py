@@ -19,7 +19,6 @@ _VARIABLES = (
     "PJRT_DEVICE",
     "CPU_NUM_DEVICES",
     "TPU_NUM_DEVICES",
-    "XLA_USE_BF16",
 )
 
 

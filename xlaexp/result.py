@@ -19,7 +19,7 @@ class Result:
     objective: float
     """Its best value over all evaluations; what a sweeper gets."""
     metrics: Mapping[str, float]
-    """Every scalar's last value."""
+    """The last evaluation's values."""
     epochs: int
     """Epochs, the last one perhaps begun only."""
     steps: int

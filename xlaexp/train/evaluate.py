@@ -4,7 +4,8 @@ from contextlib import closing
 
 import torch
 
-from xlaexp.train.parts import Parts, per_sample
+from xlaexp.train.gradients import per_sample
+from xlaexp.train.parts import Parts
 from xlaexp.xla import collectives
 
 

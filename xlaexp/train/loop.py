@@ -1,6 +1,5 @@
 """The training loop."""
 
-import logging
 import time
 from contextlib import closing
 
@@ -10,9 +9,6 @@ from xlaexp.result import Result
 from xlaexp.train.evaluate import evaluate
 from xlaexp.train.parts import Parts
 from xlaexp.train.readings import Readings
-
-log = logging.getLogger(__name__)
-
 
 def fit(parts: Parts, plan: Train, objective: Objective, callback: Callback) -> Result:
     """Trains and evaluates.
@@ -24,7 +20,7 @@ def fit(parts: Parts, plan: Train, objective: Objective, callback: Callback) -> 
         callback: looks on.
 
     Returns:
-        What the run came to, the same on every replica but for ``metrics`` of the last reading's clock.
+        What the run came to; the same on every replica, but for the time.
 
     Raises:
         RuntimeError: a loader handed out fewer batches than it promised.
@@ -93,4 +89,6 @@ def better(best: float | None, value: float, mode: str) -> float:
     """The better of two values of the objective; a NaN is never better than a number."""
     if best is None or best != best:
         return value
-    return max(best, value) if mode == "max" and value == value else min(best, value) if value == value else best
+    if value != value:
+        return best
+    return max(best, value) if mode == "max" else min(best, value)

@@ -27,8 +27,8 @@ class Readings:
         self._clock = time.perf_counter()
 
     def note(self, step: int) -> None:
-        """After a step was recorded: takes the losses since the last reading, if it is time."""
-        if step % self._every:
+        """After a step was recorded: takes the losses since the last reading, if it is time or the last step."""
+        if step % self._every and step != self._parts.total_steps:
             return
         rate = float(self._parts.optimizer.param_groups[0]["lr"])
         self._noted.append((step, step - self._last_step, rate, self._parts.gradients.take()))

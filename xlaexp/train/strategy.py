@@ -13,11 +13,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, final
 
-import torch
 from torch.optim import Optimizer
 
 from xlaexp.xla import collectives, runtime
-from xlaexp.xla.feed import DirectFeed, Feed, ParallelFeed, Sized
+from xlaexp.xla.feed import Feed, Sized
 
 
 class Strategy(ABC):
@@ -26,24 +25,13 @@ class Strategy(ABC):
     Args:
         gradients: records forward and backward of a batch.
         optimizer: built from parameters on the device.
-        feed: moves batches to the device.
+        feed: moves batches to the device, and marks steps or not.
     """
 
     def __init__(self, gradients: Callable[[Any], None], optimizer: Optimizer, feed: Feed) -> None:
         self._gradients = gradients
         self._optimizer = optimizer
         self._feed = feed
-
-    @classmethod
-    @abstractmethod
-    def create(
-        cls,
-        gradients: Callable[[Any], None],
-        optimizer: Optimizer,
-        device: torch.device,
-        options: Mapping[str, int],
-    ) -> "Strategy":
-        """The strategy with the feed it needs; ``options`` are the ParallelLoader's."""
 
     def batches(self, loader: Sized) -> Generator[Any, None, None]:
         """A loader's batches on the device. Close it, then drain, when leaving early."""
@@ -59,94 +47,52 @@ class Strategy(ABC):
 
     @abstractmethod
     def pending(self) -> int:
-        """Steps that have been recorded but not yet marked. Nothing they compute may be read."""
+        """At a batch: the steps before it that have not been marked. Nothing they compute may be read."""
 
     @abstractmethod
     def drain(self) -> None:
         """Marks what is pending: before a checkpoint, an evaluation and the end."""
 
 
+class _MarkingStrategy(Strategy):
+    """Marks every step itself, at its end: nothing is ever pending."""
+
+    def mark(self) -> None:
+        """See :class:`Strategy`."""
+        runtime.sync()
+
+    def pending(self) -> int:
+        """See :class:`Strategy`."""
+        return 0
+
+    def drain(self) -> None:
+        """See :class:`Strategy`."""
+
+
 @final
-class SyncStrategy(Strategy):
+class SyncStrategy(_MarkingStrategy):
     """One replica, plain loader."""
 
-    @classmethod
-    def create(
-        cls,
-        gradients: Callable[[Any], None],
-        optimizer: Optimizer,
-        device: torch.device,
-        options: Mapping[str, int],
-    ) -> "SyncStrategy":
-        """See :class:`Strategy`."""
-        return cls(gradients, optimizer, DirectFeed(device))
-
     def step(self, batch: Any) -> None:
-        """See :class:`Strategy`; executed at once."""
+        """See :class:`Strategy`."""
         self._gradients(batch)
         self._optimizer.step()
         runtime.sync()
 
-    def mark(self) -> None:
-        """See :class:`Strategy`."""
-        runtime.sync()
-
-    def pending(self) -> int:
-        """See :class:`Strategy`; never any."""
-        return 0
-
-    def drain(self) -> None:
-        """See :class:`Strategy`; nothing is ever pending."""
-
 
 @final
-class BarrierStrategy(Strategy):
+class BarrierStrategy(_MarkingStrategy):
     """Several replicas, plain loader."""
 
-    @classmethod
-    def create(
-        cls,
-        gradients: Callable[[Any], None],
-        optimizer: Optimizer,
-        device: torch.device,
-        options: Mapping[str, int],
-    ) -> "BarrierStrategy":
-        """See :class:`Strategy`."""
-        return cls(gradients, optimizer, DirectFeed(device))
-
     def step(self, batch: Any) -> None:
-        """See :class:`Strategy`; executed at once."""
+        """See :class:`Strategy`."""
         self._gradients(batch)
         collectives.optimizer_step(self._optimizer, barrier=True)
-
-    def mark(self) -> None:
-        """See :class:`Strategy`."""
-        runtime.sync()
-
-    def pending(self) -> int:
-        """See :class:`Strategy`; never any."""
-        return 0
-
-    def drain(self) -> None:
-        """See :class:`Strategy`; nothing is ever pending."""
 
 
 @final
 class LoaderStrategy(Strategy):
     """Any number of replicas, MpDeviceLoader: it marks the step when the next batch is asked for."""
-
-    _feed: ParallelFeed
-
-    @classmethod
-    def create(
-        cls,
-        gradients: Callable[[Any], None],
-        optimizer: Optimizer,
-        device: torch.device,
-        options: Mapping[str, int],
-    ) -> "LoaderStrategy":
-        """See :class:`Strategy`."""
-        return cls(gradients, optimizer, ParallelFeed(device, options))
 
     def step(self, batch: Any) -> None:
         """See :class:`Strategy`; executed when the loader marks it."""
@@ -157,14 +103,14 @@ class LoaderStrategy(Strategy):
         """See :class:`Strategy`; the loader does it."""
 
     def pending(self) -> int:
-        """See :class:`Strategy`; at a batch: the steps before it that the loader has not marked."""
+        """See :class:`Strategy`; the batch at hand is not a step yet."""
         return max(0, self._feed.unmarked - 1)
 
     def drain(self) -> None:
         """See :class:`Strategy`; leaving the loader early leaves its last steps unmarked."""
         if self._feed.unmarked:
             runtime.sync()
-            self._feed.marked()
+            self._feed.unmarked = 0
 
 
 STRATEGIES: Mapping[str, type[Strategy]] = {

@@ -18,7 +18,13 @@ class Sized(Protocol):
 
 
 class Feed(ABC):
-    """Moves batches to a device."""
+    """Moves batches to a device.
+
+    Attributes:
+        unmarked: batches handed out since the feed last marked a step; 0 in a feed that never marks one.
+    """
+
+    unmarked = 0
 
     @abstractmethod
     def batches(self, loader: Sized) -> Generator[Any, None, None]:
@@ -61,33 +67,23 @@ class ParallelFeed(Feed):
     def __init__(self, device: torch.device, options: Mapping[str, int]) -> None:
         self._device = device
         self._options = dict(options)
-        self._unmarked = 0
 
     def batches(self, loader: Sized) -> Generator[Any, None, None]:
         """See :class:`Feed`; marks a step before every ``batches_per_execution``-th batch and at the end."""
         source = _Guarded(loader)
         parallel = MpDeviceLoader(source, self._device, **self._options)
         iterator = iter(parallel)
-        self._unmarked = 0
+        self.unmarked = 0
         try:
             for batch in iterator:
                 # The iterator counts batches since its last mark and is at 0 right after it (torch_xla 2.9.0).
-                self._unmarked = 1 if iterator._batches_yielded == 0 else self._unmarked + 1
+                self.unmarked = 1 if iterator._batches_yielded == 0 else self.unmarked + 1
                 yield batch
-            self._unmarked = 0
+            self.unmarked = 0
         finally:
             parallel._parallel_loader.close()  # the only way to end its threads; MpDeviceLoader has no close
         if source.error is not None:
             raise source.error
-
-    @property
-    def unmarked(self) -> int:
-        """Batches handed out since the loader last marked a step."""
-        return self._unmarked
-
-    def marked(self) -> None:
-        """Says that somebody else has marked a step, after the loader was left early."""
-        self._unmarked = 0
 
 
 class _Guarded:

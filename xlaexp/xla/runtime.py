@@ -1,5 +1,6 @@
 """The device, its random stream, the step boundary, and transfers."""
 
+import random
 from typing import Any
 
 import numpy as np
@@ -35,13 +36,28 @@ def device_kind() -> str:
     return str(xm.xla_device_hw(device()))
 
 
-def seed(base: int, replica: int) -> None:
-    """Seeds this replica's own stream on the device: dropout masks differ between replicas.
+def stream(base: int, replica: int) -> int:
+    """A seed for one replica's own random stream, unlike those of other replicas and other seeds.
 
-    ``torch.manual_seed`` does not reach it, and without a seed of its own each replica draws the same.
+    Args:
+        base: seed of the run.
+        replica: the replica's ordinal.
     """
-    stream = np.random.SeedSequence([base, replica]).generate_state(1)[0]
-    torch_xla.manual_seed(int(stream), device=str(device()))
+    return int(np.random.SeedSequence([base, replica]).generate_state(1)[0])
+
+
+def seed(base: int, replica: int) -> None:
+    """Seeds every random stream that this replica may draw from.
+
+    On the device each replica gets its own: ``torch.manual_seed`` does not reach it, and without one all replicas
+    would drop the same values. On the host the generators of torch, numpy and random are the process's: its
+    replicas share them, so that all of them seed them alike.
+    """
+    torch_xla.manual_seed(stream(base, replica), device=str(device()))
+    first = replica - replica % xr.addressable_device_count()
+    torch.manual_seed(stream(base, first))
+    np.random.seed(stream(base, first))
+    random.seed(stream(base, first))
 
 
 def sync() -> None:
