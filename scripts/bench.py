@@ -3,7 +3,7 @@
 Both train the same model on the same data, each in a process of its own, in turn; the table gives medians over
 the repeats and their ratio. Runs on XLA:CPU.
 
-usage: .venv/bin/python scripts/bench.py [--repeats N] [--epochs N] [--json FILE]
+usage: .venv/bin/python scripts/bench.py [--repeats N] [--epochs N] [--only TEXT] [--json FILE]
 """
 
 import argparse
@@ -84,10 +84,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", default="", help="run the cells whose name has this text in it")
     args = parser.parse_args()
-    results: dict[str, dict[str, list[float]]] = {c.name: {"by hand": [], "xlaexp": []} for c in CELLS}
+    cells = [cell for cell in CELLS if args.only in cell.name]
+    results: dict[str, dict[str, list[float]]] = {c.name: {"by hand": [], "xlaexp": []} for c in cells}
     for repeat in range(args.repeats):
-        for cell in CELLS:
+        for cell in cells:
             contestants = {"by hand": by_hand, "xlaexp": xlaexp}
             # Each goes first in half of the repeats.
             for name in sorted(contestants, reverse=bool(repeat % 2)):

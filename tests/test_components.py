@@ -13,8 +13,8 @@ from xlaexp.components.criteria import MSE, CrossEntropy
 from xlaexp.components.models.cnn import CNN
 from xlaexp.components.models.mlp import MLP
 from xlaexp.components.models.resnet import resnet18
-from xlaexp.train.loop import better
 from xlaexp.train.gradients import per_sample
+from xlaexp.train.loop import better
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from xlaexp.train.evaluate import evaluate
 from xlaexp.train.parts import Parts
 from xlaexp.train.readings import Readings
 
+
 def fit(parts: Parts, plan: Train, objective: Objective, callback: Callback) -> Result:
     """Trains and evaluates.
 

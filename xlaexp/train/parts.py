@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 from xlaexp.train.gradients import Criterion, Gradients
 from xlaexp.train.strategy import Strategy
 
+
 @dataclass(frozen=True)
 class Parts:
     """One replica's model, optimizer, loaders and so on, on its device."""
