@@ -1,7 +1,7 @@
 """Which components there are, by kind and name, found in source text without importing them."""
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -47,19 +47,20 @@ def registered(package: str) -> dict[str, dict[str, Entry]]:
 @cache
 def torchvision_models() -> tuple[str, ...]:
     """Names of torchvision's classification models (the functions under ``@register_model()``)."""
-    tree = source.parse("torchvision.models")
-    names = set()
+    return tuple(sorted(_registered_models("torchvision.models")))
+
+
+def _registered_models(module: str) -> Iterator[str]:
+    """Models of a module and of those it star-imports; detection and the like are imported as packages."""
+    tree = source.parse(module)
     for statement in source.statements(tree) if tree else ():
-        # Classification models are star-imported from sibling modules; detection and the like are packages.
-        if not (isinstance(statement, ast.ImportFrom) and statement.module and statement.names[0].name == "*"):
-            continue
-        module = source.parse(f"torchvision.models.{statement.module}")
-        for node in source.statements(module) if module else ():
-            if isinstance(node, ast.FunctionDef) and any(
-                "register_model" in ast.unparse(d) for d in node.decorator_list
+        match statement:
+            case ast.ImportFrom(module=str(sibling), level=1, names=[ast.alias(name="*")]):
+                yield from _registered_models(f"torchvision.models.{sibling}")
+            case ast.FunctionDef(decorator_list=decorators) if any(
+                "register_model" in ast.unparse(d) for d in decorators
             ):
-                names.add(node.name)
-    return tuple(sorted(names))
+                yield statement.name
 
 
 @cache

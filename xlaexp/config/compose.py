@@ -13,12 +13,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from xlaexp.config import cross
+from xlaexp.config import catalog, cross
 from xlaexp.config.check import check
 from xlaexp.config.errors import ConfigError
 from xlaexp.config.schema import Config
 from xlaexp.host import Host
-from xlaexp.registry import unknown
+from xlaexp.registry import REGISTRIES, unknown
 
 _FAILURES = (HydraException, OmegaConfBaseException)
 
@@ -144,7 +144,8 @@ def _explain(hydra: Hydra, override: str, cfg: DictConfig, error: Exception) -> 
         options = loader.get_group_options(key)
         value = parsed.value()
         if isinstance(value, str) and value not in options:
-            return f"{override}: {unknown(key, value, options)}"
+            known = {*options, *(catalog.names(key) if key in REGISTRIES else ())}
+            return f"{override}: {unknown(key, value, known)}"
         return f"{override}: {_first_line(error)}"
     if OmegaConf.select(cfg, key, throw_on_missing=False) is None and not _has(cfg, key):
         if advice := cross.hint(key):
