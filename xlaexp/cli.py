@@ -28,8 +28,10 @@ from xlaexp.config import choices
 from xlaexp.config.compose import check_composed, compose
 from xlaexp.config.errors import ConfigError
 from xlaexp.config.resolvers import register_resolvers
+from xlaexp.failure import RunFailedError
 from xlaexp.host import this_host
 from xlaexp.summary import show
+from xlaexp.sweep.launcher import JobFailedError
 
 log = logging.getLogger("xlaexp")
 
@@ -183,10 +185,6 @@ def job(cfg: DictConfig) -> float:
 
 
 def _fail(error: Exception) -> NoReturn:
-    from xlaexp.launch import RunFailedError
-
-    if isinstance(error, ConfigError):
-        raise error
-    if not isinstance(error, RunFailedError):
-        raise error
-    stop(str(error), RUN_FAILED)
+    if isinstance(error, RunFailedError | JobFailedError):
+        stop(str(error), RUN_FAILED)
+    raise error

@@ -11,6 +11,10 @@ GRACE_S = 3.0
 _POLL_S = 0.2
 
 
+class RunFailedError(Exception):
+    """A run that ended without a result; its traceback is in the job log."""
+
+
 def record(directory: Path, ordinal: int, error: BaseException) -> bool:
     """Writes down the first failure of a run.
 

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -59,7 +58,16 @@ def detect(environ: Mapping[str, str] = os.environ, pci: Path = Path("/sys/bus/p
     )
 
 
-@cache
 def this_host() -> Host:
     """This machine as it was when the process first asked: importing torch_xla sets PJRT_DEVICE by itself."""
-    return detect()
+    if not _remembered:
+        _remembered.append(detect())
+    return _remembered[0]
+
+
+def remember(found: Host) -> None:
+    """Makes :func:`this_host` answer what another process has found before it started this one."""
+    _remembered[:] = [found]
+
+
+_remembered: list[Host] = []

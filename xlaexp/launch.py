@@ -19,10 +19,6 @@ log = logging.getLogger("xlaexp")
 INTERRUPTED = 130
 
 
-class RunFailedError(Exception):
-    """A run that ended without a result; its traceback is in the job log."""
-
-
 def launch(config: Config, directory: Path) -> Result:
     """Runs all replicas of a config and waits for them.
 
@@ -42,7 +38,7 @@ def launch(config: Config, directory: Path) -> Result:
             # No replica could say anything: the process was killed or aborted, or the launch itself failed.
             log.exception("the launch failed")
             reason = f"the launch failed: {type(error).__name__}: {error}"
-        raise RunFailedError(f"{reason}\nIts traceback is in the log in {directory}") from error
+        raise failure.RunFailedError(f"{reason}\nIts traceback is in the log in {directory}") from error
 
 
 def single(config: Config, directory: Path) -> None:

@@ -1,0 +1,1 @@
+"""Sweeps: the jobs of a multirun, what became of them, and what they came to."""

@@ -1,0 +1,153 @@
+"""``sweep.json``: what a sweep consists of and what became of each job, on disk at every moment."""
+
+import fcntl
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from xlaexp.files import write_json
+from xlaexp.result import Result
+
+FILE = "sweep.json"
+_WAIT_S = 30.0
+
+State = Literal["queued", "running", "done", "failed"]
+
+
+@dataclass
+class Entry:
+    """One job."""
+
+    number: int
+    """Its ``hydra.job.num``."""
+    overrides: list[str]
+    """What is its own in the sweep."""
+    directory: str
+    """Its output directory, relative to the sweep's."""
+    state: State = "queued"
+    attempts: int = 0
+    """How often it was started, in this sweep and in those that were resumed."""
+    objective: float | None = None
+    reason: str | None = None
+    """Why it failed."""
+    started: float | None = None
+    """Unix time."""
+    ended: float | None = None
+    """Unix time."""
+
+
+@dataclass
+class Ledger:
+    """All jobs of a sweep.
+
+    Attributes:
+        directory: of the sweep.
+        entries: in the order of their numbers.
+    """
+
+    directory: Path
+    entries: list[Entry] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, directory: Path) -> "Ledger":
+        """The ledger of a directory; an empty one where there is none.
+
+        A job that was running when its sweep was killed is done if it has left a result, else it is queued again.
+        """
+        path = directory / FILE
+        if not path.exists():
+            return cls(directory)
+        ledger = cls(directory, [Entry(**entry) for entry in json.loads(path.read_text())["jobs"]])
+        for entry in ledger.entries:
+            if entry.state == "running":
+                ledger.settle(entry, "its sweep was killed")
+                entry.state = "done" if entry.objective is not None else "queued"
+        return ledger
+
+    def write(self) -> None:
+        """Writes it, atomically."""
+        write_json(self.directory / FILE, {"jobs": [asdict(entry) for entry in self.entries]})
+
+    def find(self, overrides: Sequence[Sequence[str]]) -> list[Entry | None]:
+        """The entries of jobs, by their overrides; the second of two equal jobs is another than the first."""
+        known = dict(self._keyed(self.entries))
+        asked: Counter[tuple[str, ...]] = Counter()
+        found = []
+        for job in overrides:
+            key = tuple(job)
+            found.append(known.get((key, asked[key])))
+            asked[key] += 1
+        return found
+
+    @staticmethod
+    def _keyed(entries: Sequence[Entry]) -> Iterator[tuple[tuple[tuple[str, ...], int], Entry]]:
+        seen: Counter[tuple[str, ...]] = Counter()
+        for entry in entries:
+            key = tuple(entry.overrides)
+            yield (key, seen[key]), entry
+            seen[key] += 1
+
+    def settle(self, entry: Entry, reason: str) -> None:
+        """Says how a job ended: done where it left a result, else failed for ``reason``."""
+        entry.ended = time.time()
+        try:
+            entry.objective = Result.read(self.directory / entry.directory).objective
+            entry.state, entry.reason = "done", None
+        except FileNotFoundError:
+            entry.state, entry.reason = "failed", reason
+
+    def put_aside(self, entry: Entry) -> None:
+        """Makes room for another attempt: what a failed one left is kept under ``attempts/``, packed.
+
+        Packed, because TensorBoard would show its event file as another run.
+        """
+        import shutil
+
+        path = self.directory / entry.directory
+        if not path.exists():
+            return
+        aside = self.directory / "attempts"
+        aside.mkdir(exist_ok=True)
+        number = 1
+        while (aside / f"{path.name}.{number}.tar.gz").exists():
+            number += 1
+        archive = shutil.make_archive(str(aside / f".{path.name}.{number}"), "gztar", path)
+        os.replace(archive, aside / f"{path.name}.{number}.tar.gz")
+        shutil.rmtree(path)
+
+
+@contextmanager
+def owned(directory: Path) -> Iterator[None]:
+    """Makes this process the only one that runs jobs in a sweep directory, until it ends in whatever way.
+
+    Raises:
+        BlockingIOError: another sweep runs there, or jobs of a killed one do not end.
+    """
+    with (directory / ".sweep.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Jobs of a sweep that was killed end within a second; until then they hold this one.
+        deadline = time.monotonic() + _WAIT_S
+        with (directory / ".jobs.lock").open("w") as jobs:
+            while True:
+                try:
+                    fcntl.flock(jobs, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.1)
+        yield
+
+
+def hold(directory: Path) -> int:
+    """Tells a sweep that is resumed that a job of this one still runs: until this process and its children end."""
+    descriptor = os.open(directory / ".jobs.lock", os.O_RDWR | os.O_CREAT)
+    os.set_inheritable(descriptor, True)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return descriptor
