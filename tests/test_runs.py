@@ -101,7 +101,8 @@ def test_case_37_a_sweep_gives_one_event_file_a_run_with_flat_hyper_parameters(t
     ended_well(xlaexp("-m", "seed=0,1,2", "debug=fast_run", cwd=tmp_path))
     (sweep,) = tmp_path.glob("multirun/*/*")
     files = sorted(sweep.rglob("events.out.*"))
-    assert [file.parent for file in files] == [sweep / str(number) / "tb" for number in range(3)]
+    names = [f"{number}__debug=fast_run__seed={number}" for number in range(3)]
+    assert [file.parent for file in files] == [sweep / name / "tb" for name in names]
     for number, file in enumerate(files):
         events = EventAccumulator(str(file.parent))
         events.Reload()

@@ -3,6 +3,9 @@
 import logging
 import os
 import random
+import signal
+import sys
+import time
 from pathlib import Path
 from typing import cast
 
@@ -92,3 +95,24 @@ class Unseeded(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return cast(torch.Tensor, self.linear(self.dropout(inputs.flatten(1))))
+
+
+@DATASETS.register("troubled")
+class Troubled(PoisonedData):
+    """Ends in a way that ``job`` chooses, as long as there is a file ``broken``; 5 and more are well."""
+
+    def __init__(self, job: int = 99) -> None:
+        super().__init__(at=-1)
+        if not Path("broken").exists():
+            return
+        match job:
+            case 0:
+                raise RuntimeError("this job is troubled")
+            case 1:
+                sys.exit(3)
+            case 2:
+                os.abort()
+            case 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            case 4:
+                time.sleep(600)

@@ -22,7 +22,10 @@ def rows(ledger: Ledger, mode: str) -> tuple[list[str], list[list[str]]]:
         ledger: of the sweep.
         mode: "max" or "min": what is better.
     """
-    swept = list(dict.fromkeys(_key(override) for entry in ledger.entries for override in entry.overrides))
+    parsed = [{_key(override): override.partition("=")[2] for override in e.overrides} for e in ledger.entries]
+    keys = dict.fromkeys(key for values in parsed for key in values)
+    # What all jobs have in common was not swept.
+    swept = [key for key in keys if len({values.get(key) for values in parsed}) > 1]
     columns = ["job", *swept, *_FIXED[1:]]
     sign = -1 if mode == "max" else 1
 

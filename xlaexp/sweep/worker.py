@@ -46,7 +46,10 @@ class Job:
 
 def start(job: Job) -> BaseProcess:
     """Starts a job's process, in milliseconds once the server has torch_xla loaded."""
-    if "torch_xla" in sys.modules:  # a notebook: this process can be forked itself
+    # Importing torch_xla in the server chooses a device, and says so, where none is chosen.
+    os.environ["PJRT_DEVICE"] = os.environ.get("PJRT_DEVICE") or job.host.platform
+    if "torch_xla" in sys.modules and threading.active_count() == 1:
+        # This process can be forked itself; with other threads in it, one may hold a lock for ever in the child.
         context: Any = multiprocessing.get_context("fork")
     else:
         context = multiprocessing.get_context("forkserver")

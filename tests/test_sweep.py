@@ -1,0 +1,202 @@
+"""Sweeps: a process for each job, and what becomes of a job that fails, of a sweep that is killed."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fresh import Ended, call, output, xlaexp
+
+from xlaexp.config.resolvers import job_directory
+from xlaexp.sweep.ledger import Entry, Ledger, owned
+from xlaexp.sweep.results import rows
+
+FAST = ("train.epochs=1", "optimizer=sgd", "tracking=csv", "hydra.sweep.dir=sweep")
+TROUBLED = ("data=user_package.parts.Troubled", "loader.batch_size=8", "train.epochs=1", "hydra.sweep.dir=sweep")
+
+
+def jobs(sweep: Path) -> list[dict[str, Any]]:
+    content: list[dict[str, Any]] = json.loads((sweep / "sweep.json").read_text())["jobs"]
+    return content
+
+
+def ended_well(ended: Ended) -> Ended:
+    assert ended.code == 0, ended.stdout + ended.stderr
+    return ended
+
+
+def weights(directory: Path) -> dict[str, torch.Tensor]:
+    state: dict[str, torch.Tensor] = torch.load(directory / "checkpoints" / "last.pt", weights_only=True)["model"]
+    return state
+
+
+@pytest.mark.parametrize("devices", ["single,multi", "multi,single"])
+def test_a_sweep_changes_device_and_loader(devices: str, tmp_path: Path) -> None:
+    ended = xlaexp("-m", f"device={devices}", "loader=plain,mp_device_loader", *FAST, cwd=tmp_path)
+    ended_well(ended)
+    done = jobs(tmp_path / "sweep")
+    assert [job["state"] for job in done] == ["done"] * 4
+    assert "4 jobs: 4 done" in ended.stdout
+    for job in done:
+        assert (tmp_path / "sweep" / job["directory"] / "result.json").exists()
+
+
+def test_equal_jobs_give_equal_weights_and_those_of_a_plain_run(tmp_path: Path) -> None:
+    ended_well(xlaexp("-m", "seed=0,0", *FAST, cwd=tmp_path))
+    ended_well(xlaexp("seed=0", *FAST, cwd=tmp_path))
+    states = [weights(tmp_path / "sweep" / job["directory"]) for job in jobs(tmp_path / "sweep")]
+    states.append(weights(output(tmp_path)))
+    assert len(states) == 3
+    for state in states[1:]:
+        assert all(torch.equal(state[name], states[0][name]) for name in state)
+
+
+def test_case_29_and_30_failing_jobs_stop_nothing_and_are_run_again(tmp_path: Path) -> None:
+    (tmp_path / "broken").touch()
+    command = ("-m", "data.job=0,1,2,3,4,5,6,7", *TROUBLED, "hydra.launcher.n_jobs=2", "hydra.launcher.timeout=45")
+    ended = xlaexp(*command, cwd=tmp_path)
+    assert ended.code == 1
+    first = jobs(tmp_path / "sweep")
+    assert [job["state"] for job in first] == ["failed"] * 5 + ["done"] * 3
+    reasons = [job["reason"] for job in first[:5]]
+    assert reasons[0] == "replica 0 failed: RuntimeError: this job is troubled"
+    assert reasons[1] == "replica 0 failed: SystemExit: 3"
+    assert reasons[2] == "ended by SIGABRT"
+    assert reasons[3] == "ended by SIGKILL"
+    assert reasons[4] == "no end after 45 seconds (hydra.launcher.timeout)"
+    for job, reason in zip(first, reasons, strict=False):
+        assert reason in (tmp_path / "sweep" / job["directory"] / "xlaexp.log").read_text()
+        assert reason in ended.stdout
+    assert "Traceback" in (tmp_path / "sweep" / first[0]["directory"] / "xlaexp.log").read_text()
+
+    (tmp_path / "broken").unlink()
+    ended = ended_well(xlaexp(*command, cwd=tmp_path))
+    assert "3 of 8 jobs are done already" in ended.stdout
+    second = jobs(tmp_path / "sweep")
+    assert [(job["state"], job["attempts"]) for job in second] == [("done", 2)] * 5 + [("done", 1)] * 3
+    assert second[5:] == first[5:]
+    # Nothing is lost of what the failed attempts had left.
+    assert len(list((tmp_path / "sweep" / "attempts").iterdir())) == 5
+    with (tmp_path / "sweep" / "results.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert sorted(row["data.job"] for row in table) == [str(number) for number in range(8)]
+
+
+def test_a_failed_job_is_retried(tmp_path: Path) -> None:
+    (tmp_path / "broken").touch()
+    ended = xlaexp("-m", "data.job=0,5", *TROUBLED, "hydra.launcher.retries=2", cwd=tmp_path)
+    assert ended.code == 1
+    assert [(job["state"], job["attempts"]) for job in jobs(tmp_path / "sweep")] == [("failed", 3), ("done", 1)]
+
+
+def start(*overrides: str, cwd: Path) -> "subprocess.Popen[bytes]":
+    with (cwd / "started.log").open("ab") as out:
+        return subprocess.Popen(
+            [sys.executable, "-m", "xlaexp", *overrides],
+            cwd=cwd,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+
+
+def processes_in(directory: Path) -> list[int]:
+    """Processes whose working directory is ``directory``."""
+    found = []
+    for pid in Path("/proc").iterdir():
+        if pid.name.isdigit():
+            try:
+                if (pid / "cwd").resolve() == directory.resolve() and int(pid.name) != os.getpid():
+                    found.append(int(pid.name))
+            except OSError:
+                continue
+    return found
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
+def test_a_sweep_that_is_ended_leaves_no_process_and_resumes(signum: signal.Signals, code: int, tmp_path: Path) -> None:
+    command = ("-m", "seed=0,1,2", "device=multi", *FAST)
+    sweep = start(*command, cwd=tmp_path)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("sweep/*/environment.json")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(1)
+    sweep.send_signal(signum)
+    assert sweep.wait(20) == code
+    deadline = time.monotonic() + 15
+    while processes_in(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert processes_in(tmp_path) == []
+    ended_well(xlaexp(*command, cwd=tmp_path))
+    done = jobs(tmp_path / "sweep")
+    assert [job["state"] for job in done] == ["done"] * 3
+    assert len(list(tmp_path.glob("sweep/*/result.json"))) == 3
+
+
+def test_a_directory_where_a_sweep_runs_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "sweep").mkdir()
+    with owned(tmp_path / "sweep"):
+        ended = xlaexp("-m", "seed=0", *FAST, cwd=tmp_path)
+    assert ended.code == 2
+    assert "another sweep is running" in ended.stderr
+
+
+def test_options_of_the_launcher_are_checked(tmp_path: Path) -> None:
+    ended = xlaexp("-m", "seed=0", *FAST, "hydra.launcher.n_jobs=0", cwd=tmp_path)
+    assert ended.code == 2
+    assert "n_jobs has to be 1 or more" in ended.stderr
+
+
+def test_case_33_directories_of_jobs_are_safe() -> None:
+    assert job_directory(3, "a=1__b=x/y,z w") == "3__a=1__b=x-y-z-w"
+    assert job_directory(0, "") == "0"
+    long = [job_directory(0, "x" * 400 + end) for end in "ab"]
+    assert long[0] != long[1]
+    assert max(map(len, long)) < 150
+
+
+def show(directory: str) -> None:
+    from xlaexp.sweep.__main__ import main
+
+    sys.argv = ["sweep", "show", directory]
+    main()
+
+
+def test_results_are_shown_again_for_a_sweep_that_still_runs_too(tmp_path: Path) -> None:
+    entries = [
+        Entry(0, ["lr=0.1", "x=1"], "0", "done", 1, 0.5, None, 1.0, 3.0),
+        Entry(1, ["lr=0.2", "x=1"], "1", "failed", 2, None, "ended by SIGKILL", 1.0, 3.0),
+        Entry(2, ["lr=0.3", "x=1"], "2", "done", 1, 0.75, None, 1.0, 3.0),
+        Entry(3, ["lr=0.4", "x=1"], "3", "queued"),
+    ]
+    ledger = Ledger(tmp_path, entries)
+    columns, table = rows(ledger, "max")
+    assert columns[:4] == ["job", "lr", "state", "objective"]  # x was the same in all jobs
+    assert [row[0] for row in table] == ["2", "0", "1", "3"]
+    assert [row[0] for row in rows(ledger, "min")[1]] == ["0", "2", "1", "3"]
+    ledger.write()
+    assert Ledger.read(tmp_path) == ledger
+    ended = ended_well(call(show, str(tmp_path), cwd=tmp_path))
+    assert "4 jobs: 2 done, 1 failed, 1 queued" in ended.stdout
+    assert "ended by SIGKILL" in ended.stdout
+
+
+def test_a_ledger_tells_equal_jobs_apart_and_believes_results(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, [Entry(0, ["seed=0"], "0", "running", 1), Entry(1, ["seed=0"], "1", "running", 1)])
+    found = ledger.find([["seed=0"], ["seed=0"], ["seed=0"], ["seed=1"]])
+    assert [entry.number if entry else None for entry in found] == [0, 1, None, None]
+    ledger.write()
+    (tmp_path / "1").mkdir()
+    from test_host_and_files import RESULT
+
+    RESULT.write(tmp_path / "1")  # the job ended, the sweep was killed before it noticed
+    again = Ledger.read(tmp_path)
+    assert [(entry.state, entry.objective) for entry in again.entries] == [("queued", None), ("done", 0.5)]
