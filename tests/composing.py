@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from hydra._internal.hydra import Hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
@@ -26,7 +25,7 @@ def config(*overrides: str, host: Host = CPU, config_dir: Path | None = None) ->
     register_resolvers()
     choices.register()
     arguments = get_args_parser().parse_args([*overrides] + (["--config-dir", str(config_dir)] if config_dir else []))
-    app = Hydra.create_main_hydra2("xlaexp", cli.search_path(arguments))
+    app = cli.create_app(cli.search_path(arguments))
     try:
         return check_composed(compose(app, "config", overrides, RunMode.RUN, host), host)
     finally:

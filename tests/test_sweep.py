@@ -60,7 +60,7 @@ def test_equal_jobs_give_equal_weights_and_those_of_a_plain_run(tmp_path: Path) 
 
 def test_case_29_and_30_failing_jobs_stop_nothing_and_are_run_again(tmp_path: Path) -> None:
     (tmp_path / "broken").touch()
-    command = ("-m", "data.job=0,1,2,3,4,5,6,7", *TROUBLED, "hydra.launcher.n_jobs=2", "hydra.launcher.timeout=45")
+    command = ("-m", "data.job=0,1,2,3,4,5,6,7", *TROUBLED, "hydra.launcher.n_jobs=2", "hydra.launcher.timeout=30")
     ended = xlaexp(*command, cwd=tmp_path)
     assert ended.code == 1
     first = jobs(tmp_path / "sweep")
@@ -70,7 +70,7 @@ def test_case_29_and_30_failing_jobs_stop_nothing_and_are_run_again(tmp_path: Pa
     assert reasons[1] == "replica 0 failed: SystemExit: 3"
     assert reasons[2] == "ended by SIGABRT"
     assert reasons[3] == "ended by SIGKILL"
-    assert reasons[4] == "no end after 45 seconds (hydra.launcher.timeout)"
+    assert reasons[4] == "no end after 30 seconds (hydra.launcher.timeout)"
     for job, reason in zip(first, reasons, strict=False):
         assert reason in (tmp_path / "sweep" / job["directory"] / "xlaexp.log").read_text()
         assert reason in ended.stdout

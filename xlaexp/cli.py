@@ -21,16 +21,18 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import run_job
 from hydra.errors import HydraException
 from hydra.types import HydraContext, RunMode
-from omegaconf import DictConfig, open_dict, read_write
+from omegaconf import DictConfig, read_write
 
 from xlaexp import __version__, environment
 from xlaexp.config import choices
 from xlaexp.config.compose import check_composed, compose
 from xlaexp.config.errors import ConfigError
+from xlaexp.config.loader import SweepConfigLoader
 from xlaexp.config.resolvers import register_resolvers
 from xlaexp.failure import RunFailedError
 from xlaexp.host import this_host
 from xlaexp.summary import show
+from xlaexp.sweep.command import sweep
 from xlaexp.sweep.launcher import JobFailedError
 
 log = logging.getLogger("xlaexp")
@@ -93,13 +95,23 @@ def search_path(arguments: argparse.Namespace) -> ConfigSearchPath:
     return path
 
 
+def create_app(path: ConfigSearchPath) -> Hydra:
+    """Hydra itself, with a loader that composes each job of a sweep once."""
+    app = Hydra(task_name="xlaexp", config_loader=SweepConfigLoader(config_search_path=path))
+    GlobalHydra.instance().initialize(app)
+    return app
+
+
 def run(arguments: argparse.Namespace) -> None:
     """Composes, checks and runs one job or a multirun."""
-    app = Hydra.create_main_hydra2(task_name="xlaexp", config_search_path=search_path(arguments))
+    app = create_app(search_path(arguments))
     name = arguments.config_name or "config"
     overrides = list(arguments.overrides)
     if arguments.multirun or "hydra.mode=MULTIRUN" in overrides:
-        sweep(app, name, overrides)
+        try:
+            sweep(app, name, overrides, job, this_host())
+        except Exception as error:
+            _fail(error)
         return
     cfg = compose(app, name, overrides, RunMode.RUN, this_host())
     with read_write(cfg.hydra):
@@ -121,44 +133,6 @@ def run(arguments: argparse.Namespace) -> None:
     callbacks.on_run_end(config=cfg, config_name=name, job_return=result)
     if isinstance(result._return_value, Exception):
         _fail(result._return_value)
-
-
-def sweep(app: Hydra, name: str, overrides: list[str]) -> None:
-    """Checks every job of a multirun, then hands over to Hydra's sweeper."""
-    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    host = this_host()
-    frame = compose(app, name, overrides, RunMode.MULTIRUN, host)
-    if "BasicSweeper" in str(frame.hydra.sweeper.get("_target_")):
-        parser = OverridesParser.create(config_loader=app.config_loader)
-        params = [f"{key}={value}" for key, value in (frame.hydra.sweeper.params or {}).items()]
-        parsed = parser.parse_overrides([*params, *frame.hydra.overrides.task])
-        problems: list[str] = []
-        for number, job_overrides in enumerate(BasicSweeper.split_arguments(parsed, None)[0]):
-            problems += _problems_of_job(app, name, frame, job_overrides, number)
-        if problems:
-            raise ConfigError(problems)
-    try:
-        app.multirun(config_name=name, task_function=job, overrides=overrides)
-    except HydraException:
-        raise
-    except Exception as error:
-        _fail(error)
-
-
-def _problems_of_job(app: Hydra, name: str, frame: DictConfig, overrides: list[str], number: int) -> list[str]:
-    everything = [*frame.hydra.overrides.hydra, *overrides]
-    everything = [o for o in everything if not o.startswith("hydra.mode")]
-    try:
-        cfg = compose(app, name, everything, RunMode.MULTIRUN, this_host())
-        with read_write(cfg.hydra), open_dict(cfg.hydra):
-            cfg.hydra.job.num = cfg.hydra.job.id = number
-            cfg.hydra.runtime.output_dir = str(Path(str(cfg.hydra.sweep.dir)).absolute() / str(number))
-        check_composed(cfg, this_host())
-    except ConfigError as error:
-        return [f"job {number} ({' '.join(overrides)}): {problem}" for problem in error.problems]
-    return []
 
 
 def job(cfg: DictConfig) -> float:

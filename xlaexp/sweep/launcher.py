@@ -109,6 +109,7 @@ class Sweep:
             config = self._context.config_loader.load_sweep_config(self._config, list(overrides))
             with read_write(config.hydra), open_dict(config.hydra):
                 config.hydra.job.id = config.hydra.job.num = number
+                config.hydra.sweep.dir = str(self._ledger.directory)
             HydraConfig.instance().set_config(config)
             self._mode = str(OmegaConf.select(config, "objective.mode", default="max"))
             self._configs[number] = config
