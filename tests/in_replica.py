@@ -2,6 +2,8 @@
 
 import json
 import os
+import threading
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch_xla.core.xla_model as xm
 import torch_xla.debug.metrics as met
 
 from xlaexp import launch, replica
@@ -145,8 +148,6 @@ def draw(ordinal: int, config: Config, directory: Path) -> None:
 
 def threads(ordinal: int, config: Config, directory: Path) -> None:
     """Leaves how many threads there are after epochs that end, and one that is left early."""
-    import threading
-
     built = parts(ordinal, config)
     counted = []
     for epoch in range(4):
@@ -168,3 +169,26 @@ def before_launch(config: Config) -> bool:
     assert replica.run.__module__ == "xlaexp.replica"
     np.random.default_rng(0)
     return runtime.is_initialized()
+
+
+def first_collective(ordinal: int) -> None:
+    """Records this replica's first collective, as nearly at the same moment as the others as can be."""
+    lockstep.install()
+    tensors = [torch.zeros(3).to(runtime.device()) + number for number in range(8)]
+    with _ready_lock:
+        _ready.append(ordinal)
+    while len(_ready) < FIRST_COLLECTIVES:
+        time.sleep(0)
+    xm.all_reduce(xm.REDUCE_SUM, tensors)
+
+
+FIRST_COLLECTIVES = 8
+_ready: list[int] = []
+_ready_lock = threading.Lock()
+
+
+def first_collectives(launches: int) -> None:
+    """Launches replicas again and again, to record their first collective together."""
+    for _ in range(launches):
+        with replicas.environment("CPU", FIRST_COLLECTIVES):
+            replicas.launch_all(first_collective, ())

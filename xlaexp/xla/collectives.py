@@ -21,7 +21,10 @@ def all_reduce_sum(tensor: torch.Tensor) -> torch.Tensor:
     """
     if runtime.world_size() == 1:
         return tensor
-    reduced: torch.Tensor = xm.all_reduce(xm.REDUCE_SUM, tensor)
+    # A list is reduced in place by a binding that CPU replicas take turns in (lockstep.py); a single tensor would
+    # go through torch's dispatcher, past it.
+    reduced = tensor.clone()
+    xm.all_reduce(xm.REDUCE_SUM, [reduced])
     runtime.sync()
     return reduced
 

