@@ -96,7 +96,7 @@ _COLLECTIVES = (
 def _one_at_a_time(fn: Any, lock: threading.Lock) -> Any:
     """Lets one replica thread at a time record a collective.
 
-    The tokens of all devices are in one hash table that nothing guards: two replicas that record their first
+    The tokens of all devices seem to be in one table that nothing guards: two replicas that record their first
     collective at the same moment crash the process (13 of 1,500 launches of 8 replicas made to do just that; 0 of
     1,500 with the lock). Nothing is executed here, so that it is held for microseconds.
     """
