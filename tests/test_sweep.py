@@ -199,4 +199,6 @@ def test_a_ledger_tells_equal_jobs_apart_and_believes_results(tmp_path: Path) ->
 
     RESULT.write(tmp_path / "1")  # the job ended, the sweep was killed before it noticed
     again = Ledger.read(tmp_path)
+    assert [entry.state for entry in again.entries] == ["running", "running"]  # of a sweep that runs, they do
+    again.recover()
     assert [(entry.state, entry.objective) for entry in again.entries] == [("queued", None), ("done", 0.5)]

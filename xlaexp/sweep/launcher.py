@@ -95,6 +95,7 @@ class Sweep:
     def __init__(self, context: HydraContext, task: TaskFunction, config: DictConfig, directory: Path) -> None:
         self._context, self._task, self._config = context, task, config
         self._ledger = Ledger.read(directory)
+        self._ledger.recover()
         self._configs: dict[int, DictConfig] = {}
         self._mode = "max"
 

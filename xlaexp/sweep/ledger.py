@@ -56,19 +56,21 @@ class Ledger:
 
     @classmethod
     def read(cls, directory: Path) -> "Ledger":
-        """The ledger of a directory; an empty one where there is none.
-
-        A job that was running when its sweep was killed is done if it has left a result, else it is queued again.
-        """
+        """The ledger of a directory as it stands, of a sweep that runs too; an empty one where there is none."""
         path = directory / FILE
         if not path.exists():
             return cls(directory)
-        ledger = cls(directory, [Entry(**entry) for entry in json.loads(path.read_text())["jobs"]])
-        for entry in ledger.entries:
+        return cls(directory, [Entry(**entry) for entry in json.loads(path.read_text())["jobs"]])
+
+    def recover(self) -> None:
+        """What was running when the sweep was killed is done if it has left a result, else it is queued again.
+
+        Only for the one that owns the directory: in the ledger of a sweep that runs, running means just that.
+        """
+        for entry in self.entries:
             if entry.state == "running":
-                ledger.settle(entry, "its sweep was killed")
+                self.settle(entry, "its sweep was killed")
                 entry.state = "done" if entry.objective is not None else "queued"
-        return ledger
 
     def write(self) -> None:
         """Writes it, atomically."""
@@ -148,6 +150,5 @@ def owned(directory: Path) -> Iterator[None]:
 def hold(directory: Path) -> int:
     """Tells a sweep that is resumed that a job of this one still runs: until this process and its children end."""
     descriptor = os.open(directory / ".jobs.lock", os.O_RDWR | os.O_CREAT)
-    os.set_inheritable(descriptor, True)
     fcntl.flock(descriptor, fcntl.LOCK_SH)
     return descriptor
