@@ -29,7 +29,7 @@ from xlaexp.config.compose import check_composed, compose
 from xlaexp.config.errors import ConfigError
 from xlaexp.config.loader import SweepConfigLoader
 from xlaexp.config.resolvers import register_resolvers
-from xlaexp.failure import RunFailedError
+from xlaexp.failure import INTERRUPTED, RunFailedError
 from xlaexp.host import this_host
 from xlaexp.summary import show
 from xlaexp.sweep.command import sweep
@@ -39,7 +39,6 @@ log = logging.getLogger("xlaexp")
 
 BAD_CONFIG = 2
 RUN_FAILED = 1
-INTERRUPTED = 130
 
 
 def main() -> None:

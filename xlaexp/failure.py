@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 
 FILE = "failure.json"
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
 GRACE_S = 3.0
 _POLL_S = 0.2
 

@@ -27,5 +27,13 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], None]) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Writes JSON for people and programs, atomically."""
-    text = json.dumps(content, indent=2) + "\n"
-    write_atomic(path, lambda file: (file.write(text.encode()), None)[1])
+    write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes text as it is (no newline is translated), atomically."""
+
+    def write(file: IO[bytes]) -> None:
+        file.write(text.encode())
+
+    write_atomic(path, write)

@@ -16,8 +16,6 @@ from xlaexp.xla import replicas, runtime
 
 log = logging.getLogger("xlaexp")
 
-INTERRUPTED = 130
-
 
 def launch(config: Config, directory: Path) -> Result:
     """Runs all replicas of a config and waits for them.
@@ -85,7 +83,7 @@ def _interruptible() -> Iterator[None]:
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         if os.getpid() != parent:
-            os._exit(INTERRUPTED)
+            os._exit(failure.INTERRUPTED)
         for child in multiprocessing.active_children():
             child.terminate()
         raise KeyboardInterrupt

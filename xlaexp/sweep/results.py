@@ -3,16 +3,14 @@
 import csv
 import io
 import math
-from collections.abc import Sequence
-from pathlib import Path
 
 from rich.table import Table
 
 from xlaexp.console import console
-from xlaexp.files import write_atomic
+from xlaexp.files import write_text
 from xlaexp.sweep.ledger import Entry, Ledger
 
-_FIXED = ("job", "state", "objective", "seconds", "attempts", "reason", "directory")
+_FIXED = ("state", "objective", "seconds", "attempts", "reason", "directory")
 
 
 def rows(ledger: Ledger, mode: str) -> tuple[list[str], list[list[str]]]:
@@ -22,11 +20,11 @@ def rows(ledger: Ledger, mode: str) -> tuple[list[str], list[list[str]]]:
         ledger: of the sweep.
         mode: "max" or "min": what is better.
     """
-    parsed = [{_key(override): override.partition("=")[2] for override in e.overrides} for e in ledger.entries]
-    keys = dict.fromkeys(key for values in parsed for key in values)
+    parsed = {e.number: {_key(o): o.partition("=")[2] for o in e.overrides} for e in ledger.entries}
+    keys = dict.fromkeys(key for values in parsed.values() for key in values)
     # What all jobs have in common was not swept.
-    swept = [key for key in keys if len({values.get(key) for values in parsed}) > 1]
-    columns = ["job", *swept, *_FIXED[1:]]
+    swept = [key for key in keys if len({values.get(key) for values in parsed.values()}) > 1]
+    columns = ["job", *swept, *_FIXED]
     sign = -1 if mode == "max" else 1
 
     def rank(entry: Entry) -> float:
@@ -35,12 +33,11 @@ def rows(ledger: Ledger, mode: str) -> tuple[list[str], list[list[str]]]:
 
     table = []
     for entry in sorted(ledger.entries, key=rank):
-        values = {_key(override): override.partition("=")[2] for override in entry.overrides}
         seconds = entry.ended - entry.started if entry.ended and entry.started else None
         table.append(
             [
                 str(entry.number),
-                *(values.get(key, "") for key in swept),
+                *(parsed[entry.number].get(key, "") for key in swept),
                 entry.state,
                 "" if entry.objective is None else f"{entry.objective:.6g}",
                 "" if seconds is None else f"{seconds:.1f}",
@@ -59,9 +56,9 @@ def write(ledger: Ledger, mode: str) -> None:
     writer = csv.writer(text)
     writer.writerow(columns)
     writer.writerows(table)
-    _write(ledger.directory / "results.csv", text.getvalue())
+    write_text(ledger.directory / "results.csv", text.getvalue())
     lines = [columns, ["---"] * len(columns), *table]
-    _write(ledger.directory / "results.md", "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines))
+    write_text(ledger.directory / "results.md", "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines))
 
 
 def show(ledger: Ledger, mode: str) -> None:
@@ -81,19 +78,9 @@ def show(ledger: Ledger, mode: str) -> None:
     console.print(f"{len(states)} jobs: {counts or 'none'}")
 
 
-def _write(path: Path, text: str) -> None:
-    write_atomic(path, lambda file: (file.write(text.encode()), None)[1])
-
-
 def _cell(value: str) -> str:
     return value.replace("|", "\\|").replace("\n", " ")
 
 
 def _key(override: str) -> str:
     return override.partition("=")[0].lstrip("+~")
-
-
-def best(entries: Sequence[Entry], mode: str) -> Entry | None:
-    """The best job that is done, or None."""
-    done = [e for e in entries if e.objective is not None and not math.isnan(e.objective)]
-    return (max if mode == "max" else min)(done, key=lambda e: e.objective or 0.0, default=None)

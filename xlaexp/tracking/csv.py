@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 
 from xlaexp.callbacks import Callback, Scalars
-from xlaexp.files import write_atomic
+from xlaexp.files import write_text
 from xlaexp.registry import TRACKERS
 
 
@@ -33,7 +33,7 @@ class CSVTracker(Callback):
             writer = csv.DictWriter(text, self._columns)
             writer.writeheader()
             writer.writerows(rows)
-            write_atomic(self._path, lambda file: (file.write(text.getvalue().encode()), None)[1])
+            write_text(self._path, text.getvalue())
         with self._path.open("a", newline="") as file:
             csv.DictWriter(file, self._columns).writerow({"step": step, **scalars})
 
