@@ -1,11 +1,15 @@
 """Hydra looks for launchers in this namespace package only; what this one does is in :mod:`xlaexp.sweep`."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
+
+if TYPE_CHECKING:
+    from xlaexp.sweep.launcher import Sweep
 
 
 class XlaexpLauncher(Launcher):
@@ -15,10 +19,12 @@ class XlaexpLauncher(Launcher):
         n_jobs: jobs at a time.
         timeout: seconds after which a job is ended; None: no limit.
         retries: how often a failed job is started again.
+        reuse: whether a process takes one job after another, so that equal graphs are compiled once.
     """
 
-    def __init__(self, n_jobs: int, timeout: float | None, retries: int) -> None:
-        self._n_jobs, self._timeout, self._retries = n_jobs, timeout, retries
+    def __init__(self, n_jobs: int, timeout: float | None, retries: int, reuse: bool) -> None:
+        self._options: dict[str, Any] = {"n_jobs": n_jobs, "timeout": timeout, "retries": retries, "reuse": reuse}
+        self._sweep: Sweep | None = None
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """See Hydra."""
@@ -26,15 +32,13 @@ class XlaexpLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """See Hydra; returns when every job has ended, whatever became of the others."""
-        from xlaexp.sweep.launcher import launch
+        from xlaexp.sweep.launcher import Options, Sweep
 
-        return launch(
-            self._context,
-            self._task,
-            self._config,
-            job_overrides,
-            initial_job_idx,
-            n_jobs=self._n_jobs,
-            timeout=self._timeout,
-            retries=self._retries,
-        )
+        if self._sweep is None:
+            self._sweep = Sweep(self._context, self._task, self._config, Options(**self._options))
+        return self._sweep.launch(job_overrides, initial_job_idx)
+
+    def close(self) -> None:
+        """Ends what :meth:`launch` keeps for the next batch of jobs; the sweep command calls it in the end."""
+        if self._sweep is not None:
+            self._sweep.close()

@@ -3,7 +3,6 @@
 import json
 import os
 import threading
-import time
 from pathlib import Path
 
 FILE = "failure.json"
@@ -42,21 +41,30 @@ def describe(directory: Path) -> str | None:
     return f"replica {content['replica']} failed: {content['error']}: {message[0] if message else ''}"
 
 
-def watch(directory: Path) -> None:
-    """Ends this child process a few seconds after a replica anywhere has failed, or once the parent is gone.
+def watch(directory: Path) -> threading.Event:
+    """Ends this process a few seconds after a replica anywhere has failed, or once the parent is gone.
 
     A replica that waits in a collective for one that has failed would wait for ever on a TPU, and cannot be
     interrupted there.
+
+    Args:
+        directory: the run's output directory.
+
+    Returns:
+        Ends the watch when it is set.
     """
     parent = os.getppid()
     path = directory / FILE
+    over = threading.Event()
 
     def poll() -> None:
         while not path.exists():
-            time.sleep(_POLL_S)
+            if over.wait(_POLL_S):
+                return
             if os.getppid() != parent:
                 os._exit(1)
-        time.sleep(GRACE_S)
-        os._exit(1)
+        if not over.wait(GRACE_S):
+            os._exit(1)
 
     threading.Thread(target=poll, name="failure-watch", daemon=True).start()
+    return over

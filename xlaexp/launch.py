@@ -4,7 +4,7 @@ import logging
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -70,7 +70,30 @@ def colab(config: Config, directory: Path) -> None:
         replicas.launch_one(replica.run, (config, directory))
 
 
-LAUNCHERS: Mapping[str, Callable[[Config, Path], None]] = {"single": single, "multi": multi, "colab": colab}
+def multi_here(config: Config, directory: Path) -> None:
+    """A replica a device, as threads of this process; for processes that serve several runs, on a CPU.
+
+    Args:
+        config: the checked config.
+        directory: the output directory.
+    """
+    over = failure.watch(directory)
+    try:
+        with replicas.environment(config.platform, config.replicas):
+            replicas.launch_threads(replica.run, (config, directory))
+    finally:
+        over.set()
+
+
+LAUNCHERS: dict[str, Callable[[Config, Path], None]] = {"single": single, "multi": multi, "colab": colab}
+
+
+def serve_several_runs() -> None:
+    """Makes this process one that runs one config after another on the devices that it once has got.
+
+    The graphs that one run compiles are there for the next. It cannot launch children on those devices any more.
+    """
+    LAUNCHERS["multi"] = multi_here
 
 
 @contextmanager

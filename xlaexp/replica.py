@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 from xlaexp import environment, failure
@@ -57,6 +58,7 @@ def run_in_child(ordinal: int, config: Config, directory: Path) -> None:
 
 def _run(ordinal: int, config: Config, directory: Path) -> None:
     lockstep.install()
+    compiled = runtime.compilations()
     runtime.seed(config.seed, ordinal)
     parts = build(config)
     callback = Callbacks(_callbacks(config, directory, parts) if ordinal == 0 else [])
@@ -67,6 +69,7 @@ def _run(ordinal: int, config: Config, directory: Path) -> None:
         steps_per_epoch = len(parts.train_loader)
         callback.start(Run(config.raw, parts.total_steps, steps_per_epoch, config.objective.metric))
         result = fit(parts, config.train, config.objective, callback)
+        result = replace(result, compilations=runtime.compilations() - compiled)
     finally:
         callback.end(result)
     if ordinal == 0:

@@ -28,6 +28,8 @@ class Result:
     """Replicas that trained."""
     seconds: float
     """Time from the first batch to the last evaluation."""
+    compilations: int = 0
+    """Graphs that replica 0's process has compiled for it; 0 where an earlier run in the process had them all."""
 
     def write(self, directory: Path) -> None:
         """Writes it to an output directory."""

@@ -22,6 +22,7 @@ def show(result: Result, directory: Path) -> None:
         table.add_row(name, f"{value:.4f} (last)")
     epochs, replicas = _count(result.epochs, "epoch"), _count(result.replicas, "replica")
     table.add_row("steps", f"{result.steps:,} in {epochs} on {replicas}")
+    table.add_row("graphs", f"{result.compilations} compiled")
     table.add_row("time", f"{result.seconds:.1f} s, evaluations included")
     table.add_row("output", str(directory), style="bold")
     console.print(table, soft_wrap=True)

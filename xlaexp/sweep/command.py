@@ -41,7 +41,12 @@ def sweep(app: Hydra, name: str, overrides: list[str], task: TaskFunction, host:
         hydra_context=HydraContext(config_loader=app.config_loader, callbacks=callbacks),
         task_function=task,
     )
-    sweeper.sweep(arguments=list(frame.hydra.overrides.task))
+    try:
+        sweeper.sweep(arguments=list(frame.hydra.overrides.task))
+    finally:
+        # Ours keeps processes and its directory from one batch of jobs to the next; Hydra has no word for the end.
+        if close := getattr(getattr(sweeper, "launcher", None), "close", None):
+            close()
     callbacks.on_multirun_end(config=frame, config_name=name)
 
 

@@ -1,5 +1,6 @@
 """Starting replicas."""
 
+import functools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,6 +8,8 @@ from typing import Any
 
 import torch_xla
 import torch_xla.distributed.xla_multiprocessing as xmp
+import torch_xla.runtime as xr
+from torch_xla._internal import pjrt
 
 
 def launch_all(fn: Callable[..., None], args: tuple[Any, ...]) -> None:
@@ -21,6 +24,26 @@ def launch_all(fn: Callable[..., None], args: tuple[Any, ...]) -> None:
 def launch_one(fn: Callable[..., None], args: tuple[Any, ...]) -> None:
     """Runs ``fn(0, *args)`` on one device, in this process, through ``xmp.spawn(fn, nprocs=1)``."""
     xmp.spawn(fn, nprocs=1, args=args)
+
+
+def launch_threads(fn: Callable[..., None], args: tuple[Any, ...]) -> None:
+    """Runs ``fn(ordinal, *args)`` on every device of this process, a thread for each; may be called again.
+
+    This is what ``torch_xla.launch`` runs in its child process (torch_xla 2.9.0, ``pjrt.run_multiprocess``); there
+    is no public name for it.
+    """
+    pjrt._run_thread_per_device(
+        local_rank=0,
+        local_world_size=1,
+        fn=functools.partial(_with_ordinal, fn, args),
+        initializer_fn=pjrt.initialize_multiprocess,
+    )
+
+
+def _with_ordinal(fn: Callable[..., None], args: tuple[Any, ...]) -> None:
+    # The token of an earlier run's collectives would be an input of this run's first graphs, and make them others.
+    torch_xla._XLAC._set_all_reduce_token(str(torch_xla.device()), None)
+    fn(xr.global_ordinal(), *args)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 import torch_xla
 import torch_xla.core.xla_model as xm
+import torch_xla.debug.metrics as met
 import torch_xla.runtime as xr
 
 
@@ -68,6 +69,12 @@ def sync() -> None:
 def wait() -> None:
     """Returns when all executions of this process have ended."""
     xm.wait_device_ops()
+
+
+def compilations() -> int:
+    """Graphs that this process has compiled."""
+    data = met.metric_data("CompileTime")
+    return int(data[0]) if data else 0
 
 
 def upload(batch: Any, target: torch.device) -> Any:

@@ -1,0 +1,68 @@
+"""Starting and ending the processes of jobs."""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from xlaexp.host import Host
+
+CONSOLE = "console.log"
+_PRELOADED = ["xlaexp.launch", "xlaexp.cli", "torchvision.models"]
+_POLL_S = 0.2
+
+
+def context(host: Host) -> Any:
+    """A multiprocessing context whose processes have torch_xla loaded and no XLA runtime started.
+
+    The first process takes as long as the imports, the others milliseconds.
+
+    Args:
+        host: the machine as the command saw it.
+    """
+    # Importing torch_xla in the server chooses a device, and says so, where none is chosen.
+    os.environ["PJRT_DEVICE"] = os.environ.get("PJRT_DEVICE") or host.platform
+    if "torch_xla" in sys.modules and threading.active_count() == 1:
+        # This process can be forked itself; with other threads in it, one may hold a lock for ever in the child.
+        return multiprocessing.get_context("fork")
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(_PRELOADED)
+    return server
+
+
+def lead_group() -> None:
+    """Makes this process one that can be ended with all its children, and that ends when its parent is gone."""
+    os.setsid()
+    parent = os.getppid()
+
+    def poll() -> None:
+        while os.getppid() == parent:
+            time.sleep(_POLL_S)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=poll, name="parent-watch", daemon=True).start()
+
+
+def end(process: BaseProcess) -> None:
+    """Ends a process at once, with all its children, if it leads its group."""
+    if process.pid is not None:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            process.kill()
+    process.join()
+
+
+def speak_into(directory: Path) -> None:
+    """Sends what this process and its children print into a job's directory, which is made."""
+    directory.mkdir(parents=True, exist_ok=True)
+    console = os.open(directory / CONSOLE, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        stream.flush()
+        os.dup2(console, number)
+    os.close(console)
