@@ -13,8 +13,8 @@ from xlaexp.components.criteria import MSE, CrossEntropy
 from xlaexp.components.models.cnn import CNN
 from xlaexp.components.models.mlp import MLP
 from xlaexp.components.models.resnet import resnet18
+from xlaexp.result import improves
 from xlaexp.train.gradients import per_sample
-from xlaexp.train.loop import better
 
 
 @pytest.mark.parametrize(
@@ -112,10 +112,13 @@ def test_a_step_schedule_refuses_no_epochs() -> None:
         rates("step", 1, steps_per_epoch=1, epochs=0)
 
 
-def test_the_better_value_is_never_a_nan() -> None:
-    nan = math.nan
-    assert better(None, 1.0, "max") == 1.0
-    assert better(1.0, 2.0, "max") == 2.0
-    assert better(1.0, 2.0, "min") == 1.0
-    assert better(1.0, nan, "max") == better(1.0, nan, "min") == 1.0
-    assert better(nan, 1.0, "max") == better(nan, 1.0, "min") == 1.0
+def test_a_nan_is_never_better_than_a_number() -> None:
+    nan = float("nan")
+    assert improves(1.0, None, "max")
+    assert improves(2.0, 1.0, "max")
+    assert not improves(2.0, 1.0, "min")
+    assert not improves(1.0, 1.0, "max")
+    for mode in ("max", "min"):
+        assert not improves(nan, 1.0, mode)
+        assert improves(1.0, nan, mode)
+        assert improves(nan, None, mode)

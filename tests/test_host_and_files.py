@@ -15,7 +15,7 @@ from xlaexp.host import detect
 from xlaexp.result import Result
 from xlaexp.tracking.csv import CSVTracker
 
-RESULT = Result("val/accuracy", 0.5, {"val/loss": 1.0}, 1, 2, 3, 4.0)
+RESULT = Result("val/accuracy", 0.5, {"val/accuracy": 0.5}, {"val/loss": 1.0}, 1, 2, 3, 4.0)
 
 
 def chip(pci: Path, name: str, vendor: str, device: str) -> None:

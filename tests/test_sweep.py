@@ -172,9 +172,9 @@ def show(directory: str) -> None:
 
 def test_results_are_shown_again_for_a_sweep_that_still_runs_too(tmp_path: Path) -> None:
     entries = [
-        Entry(0, ["lr=0.1", "x=1"], "0", "done", 1, 0.5, None, 1.0, 3.0),
-        Entry(1, ["lr=0.2", "x=1"], "1", "failed", 2, None, "ended by SIGKILL", 1.0, 3.0),
-        Entry(2, ["lr=0.3", "x=1"], "2", "done", 1, 0.75, None, 1.0, 3.0),
+        Entry(0, ["lr=0.1", "x=1"], "0", "done", 1, 0.5, started=1.0, ended=3.0),
+        Entry(1, ["lr=0.2", "x=1"], "1", "failed", 2, reason="ended by SIGKILL", started=1.0, ended=3.0),
+        Entry(2, ["lr=0.3", "x=1"], "2", "done", 1, 0.75, started=1.0, ended=3.0),
         Entry(3, ["lr=0.4", "x=1"], "3", "queued"),
     ]
     ledger = Ledger(tmp_path, entries)

@@ -29,6 +29,11 @@ class Callback:
     None may read the device, except in ``evaluate``: the values are given as numbers.
     """
 
+    @property
+    def stops(self) -> bool:
+        """Whether the training is to end after the last evaluation, on all replicas; asked where it can be."""
+        return False
+
     def start(self, run: Run) -> None:
         """Before the first step."""
 
@@ -56,6 +61,11 @@ class Callbacks(Callback):
         self._all = tuple(callbacks)
         # Most callbacks have nothing to do at a step, which is the one moment that has to be fast.
         self._steppers = tuple(c for c in self._all if type(c).step is not Callback.step)
+
+    @property
+    def stops(self) -> bool:
+        """See :class:`Callback`."""
+        return any(callback.stops for callback in self._all)
 
     def start(self, run: Run) -> None:
         """See :class:`Callback`."""

@@ -1,6 +1,5 @@
 """``checkpoints/last.pt`` and ``best.pt``: everything on the CPU, loadable with ``weights_only=True``."""
 
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import torch
 
 from xlaexp.callbacks import Callback, Run, Scalars
 from xlaexp.files import write_atomic
+from xlaexp.result import improves
 from xlaexp.xla import runtime
 
 
@@ -26,8 +26,8 @@ class Checkpoints(Callback):
         self._directory = directory / "checkpoints"
         self._state = state
         self._metric = metric
-        self._sign = 1 if mode == "max" else -1
-        self._best = -math.inf
+        self._mode = mode
+        self._best: float | None = None
 
     def start(self, run: Run) -> None:
         """Keeps what describes the run."""
@@ -45,9 +45,8 @@ class Checkpoints(Callback):
             "config": self._config,
         }
         self._save("last.pt", content)
-        value = self._sign * scalars[self._metric]
-        if value > self._best or not (self._directory / "best.pt").exists():
-            self._best = value if value == value else -math.inf
+        if improves(scalars[self._metric], self._best, self._mode):
+            self._best = scalars[self._metric]
             self._save("best.pt", content)
 
     def _save(self, name: str, content: Mapping[str, Any]) -> None:

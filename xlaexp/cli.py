@@ -8,8 +8,9 @@ import argparse
 import logging
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import hydra
 from hydra._internal.callbacks import Callbacks
@@ -32,8 +33,10 @@ from xlaexp.config.resolvers import register_resolvers
 from xlaexp.failure import INTERRUPTED, RunFailedError
 from xlaexp.host import this_host
 from xlaexp.summary import show
+from xlaexp.sweep import isolated
 from xlaexp.sweep.command import sweep
 from xlaexp.sweep.launcher import JobFailedError
+from xlaexp.sweep.trial import trial_of
 
 log = logging.getLogger("xlaexp")
 
@@ -108,7 +111,7 @@ def run(arguments: argparse.Namespace) -> None:
     overrides = list(arguments.overrides)
     if arguments.multirun or "hydra.mode=MULTIRUN" in overrides:
         try:
-            sweep(app, name, overrides, job, this_host())
+            sweep(app, name, overrides, job, job_in_child, this_host())
         except Exception as error:
             _fail(error)
         return
@@ -134,14 +137,15 @@ def run(arguments: argparse.Namespace) -> None:
         _fail(result._return_value)
 
 
-def job(cfg: DictConfig) -> float:
+def job(cfg: DictConfig) -> float | list[float]:
     """One run, in the output directory that Hydra has made.
 
     Returns:
-        The objective, for a sweeper.
+        The objective, for a sweeper; a list where there are several.
     """
-    config = check_composed(cfg, this_host())
-    directory = Path(HydraConfig.get().runtime.output_dir)
+    hydra_node: Any = HydraConfig.get()
+    config = replace(check_composed(cfg, this_host()), trial=trial_of(hydra_node))
+    directory = Path(hydra_node.runtime.output_dir)
     try:
         environment.claim(directory, __version__)
     except FileExistsError:
@@ -154,7 +158,16 @@ def job(cfg: DictConfig) -> float:
 
     result = launch(config, directory)
     show(result, directory)
-    return result.objective
+    return result.returned
+
+
+def job_in_child(cfg: DictConfig) -> float | list[float]:
+    """:func:`job` in a process of its own, for engines whose workers run one job after the other.
+
+    Returns:
+        What :func:`job` returns.
+    """
+    return isolated.run(job, cfg)
 
 
 def _fail(error: Exception) -> NoReturn:

@@ -11,6 +11,7 @@ from xlaexp.callbacks import Callback, Callbacks, Run
 from xlaexp.checkpoint import Checkpoints
 from xlaexp.config.schema import Config
 from xlaexp.console import speak_as
+from xlaexp.pruning import Pruning
 from xlaexp.train.loop import fit
 from xlaexp.train.parts import Parts
 from xlaexp.train.progress import ProgressBar
@@ -61,22 +62,24 @@ def _run(ordinal: int, config: Config, directory: Path) -> None:
     compiled = runtime.compilations()
     runtime.seed(config.seed, ordinal)
     parts = build(config)
-    callback = Callbacks(_callbacks(config, directory, parts) if ordinal == 0 else [])
+    pruning = Pruning(config.trial, config.objective.metrics[0]) if config.trial and ordinal == 0 else None
+    callback = Callbacks(_callbacks(config, directory, parts, pruning) if ordinal == 0 else [])
     result = None
     try:
         if ordinal == 0:
             _introduce(config, parts, directory)
         steps_per_epoch = len(parts.train_loader)
-        callback.start(Run(config.raw, parts.total_steps, steps_per_epoch, config.objective.metric))
-        result = fit(parts, config.train, config.objective, callback)
-        result = replace(result, compilations=runtime.compilations() - compiled)
+        callback.start(Run(config.raw, parts.total_steps, steps_per_epoch, config.objective.metrics[0]))
+        result = fit(parts, config.train, config.objective, callback, stoppable=config.trial is not None)
+        pruned = pruning is not None and pruning.stops
+        result = replace(result, pruned=pruned, compilations=runtime.compilations() - compiled)
     finally:
         callback.end(result)
     if ordinal == 0:
         result.write(directory)
 
 
-def _callbacks(config: Config, directory: Path, parts: Parts) -> list[Callback]:
+def _callbacks(config: Config, directory: Path, parts: Parts, pruning: Pruning | None) -> list[Callback]:
     def state() -> dict[str, object]:
         return {
             "model": parts.model.state_dict(),
@@ -84,8 +87,8 @@ def _callbacks(config: Config, directory: Path, parts: Parts) -> list[Callback]:
             "scheduler": parts.scheduler.state_dict(),
         }
 
-    checkpoints = Checkpoints(directory, state, config.objective.metric, config.objective.mode)
-    return [*trackers(config, directory), checkpoints, ProgressBar()]
+    checkpoints = Checkpoints(directory, state, config.objective.metrics[0], config.objective.modes[0])
+    return [*trackers(config, directory), checkpoints, *([pruning] if pruning else []), ProgressBar()]
 
 
 def _introduce(config: Config, parts: Parts, directory: Path) -> None:

@@ -1,5 +1,6 @@
 """Components that misbehave, or leave traces."""
 
+import json
 import logging
 import os
 import random
@@ -79,6 +80,17 @@ class Talkative(PoisonedData):
         log.warning("warning from a replica")
         addresses = os.environ.get("TPU_PROCESS_ADDRESSES", "none")
         (Path(root) / f"seen-{runtime.ordinal()}").write_text(addresses)
+
+
+@DATASETS.register("noted")
+class Noted(PoisonedData):
+    """Leaves a file in ``root`` that says where and with what it was built."""
+
+    def __init__(self, root: Path, label: str = "noted", note: str = "") -> None:
+        super().__init__(at=-1)
+        root.mkdir(parents=True, exist_ok=True)
+        content = {"note": note, "cwd": os.getcwd(), "variable": os.environ.get("NOTED")}
+        (root / f"{label}.json").write_text(json.dumps(content))
 
 
 @MODELS.register("unseeded")

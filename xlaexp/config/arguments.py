@@ -1,14 +1,21 @@
-"""Checks a component's arguments against its signature, as read from source."""
+"""Checks a component's arguments against its signature, as read from source.
+
+An argument that is annotated as a path (``pathlib.Path``, ``os.PathLike``, ``str | Path``) is made absolute, because
+``hydra.job.chdir`` and launchers change the working directory of a job. One that is annotated ``str`` may be anything
+and is left as it is.
+"""
 
 import builtins
 import collections.abc
+import os
+import pathlib
 import types
 import typing
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, TypeAdapter, ValidationError, ValidationInfo
 
 from xlaexp.registry import unknown
 from xlaexp.signatures import Signature
@@ -18,12 +25,35 @@ class _Opaque:
     """Stands for a type that cannot come from a config (a Tensor, a module)."""
 
 
+def _absolute(path: pathlib.Path, info: ValidationInfo) -> pathlib.Path:
+    return pathlib.Path(str(info.context), path.expanduser())
+
+
+def _absolute_text(text: str, info: ValidationInfo) -> str:
+    """The same where a string stands for a path, too; it may also be a URL."""
+    return text if not text or "://" in text else str(_absolute(pathlib.Path(text), info))
+
+
+_PATHS = (pathlib.Path, pathlib.PurePath, os.PathLike)
+_Path = Annotated[pathlib.Path, AfterValidator(_absolute)]
+_PathText = Annotated[str, AfterValidator(_absolute_text)]
+# No modules: an annotation is evaluated, and must not be able to do anything.
+_MODULES = {
+    "os": types.SimpleNamespace(PathLike=os.PathLike),
+    "pathlib": types.SimpleNamespace(Path=pathlib.Path, PurePath=pathlib.PurePath),
+}
+
+
 class _Names(dict[str, Any]):
     """Names that an annotation may use; every other is opaque."""
 
     def __missing__(self, name: str) -> Any:
         if name in ("int", "float", "bool", "str", "list", "tuple", "dict", "set", "None"):
             return getattr(builtins, name, None)
+        if name in _MODULES:
+            return _MODULES[name]
+        if name in ("Path", "PurePath", "PathLike"):
+            return getattr(pathlib, name, os.PathLike)
         if hasattr(collections.abc, name):
             return getattr(collections.abc, name)
         return getattr(typing, name, _Opaque)
@@ -39,11 +69,17 @@ def _type(annotation: str) -> Any:
 
 
 def _clean(tp: Any) -> Any:
+    if isinstance(tp, str | typing.ForwardRef):  # an annotation in quotes
+        return _type(tp if isinstance(tp, str) else tp.__forward_arg__)
     if tp is _Opaque or tp is collections.abc.Callable:
         return Any
     origin, args = get_origin(tp), get_args(tp)
+    if tp in _PATHS or origin in _PATHS:
+        return _Path
     if origin in (Union, types.UnionType):
         kept = tuple(_clean(arg) for arg in args if arg is not _Opaque)
+        if _Path in kept:
+            kept = tuple(_PathText if arg is str else arg for arg in kept)
         return Union[kept] if kept else Any  # noqa: UP007 (built from a tuple)
     if origin is typing.Literal or not args:
         return tp
@@ -53,7 +89,12 @@ def _clean(tp: Any) -> Any:
 
 
 def check(
-    prefix: str, what: str, given: Mapping[str, Any], signature: Signature, offered: frozenset[str]
+    prefix: str,
+    what: str,
+    given: Mapping[str, Any],
+    signature: Signature,
+    offered: frozenset[str],
+    directory: pathlib.Path,
 ) -> tuple[dict[str, Any], list[str]]:
     """Validates ``given`` against a signature.
 
@@ -63,6 +104,7 @@ def check(
         given: arguments from the config.
         signature: what the component takes.
         offered: arguments that the builder passes by itself.
+        directory: what relative paths are relative to: where the command was given.
 
     Returns:
         The arguments, converted to the annotated types, and one message for each problem.
@@ -79,7 +121,8 @@ def check(
         if parameter.annotation is None:
             continue
         try:
-            values[name] = TypeAdapter(_type(parameter.annotation)).validate_python(value)
+            adapter = TypeAdapter(_type(parameter.annotation))
+            values[name] = adapter.validate_python(value, context=directory)
         except ValidationError as error:
             errors += [f"{m}; override it as {prefix}.{name}=..." for m in messages(error, f"{prefix}.{name}")]
     for name, parameter in signature.parameters.items():

@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -26,12 +27,13 @@ _COMPONENTS = ("model", "data", "optimizer", "criterion", "scheduler")
 _SLOW_IMPORTS = frozenset({"torch", "torchvision", "torch_xla"})
 
 
-def check(raw: Mapping[str, Any], host: Host) -> schema.Config:
+def check(raw: Mapping[str, Any], host: Host, directory: Path) -> schema.Config:
     """Turns a composed, resolved config into a typed one.
 
     Args:
         raw: the config as plain containers.
         host: the machine that is to run it.
+        directory: where the command was given; paths are relative to it.
 
     Raises:
         ConfigError: with every problem that was found.
@@ -42,7 +44,7 @@ def check(raw: Mapping[str, Any], host: Host) -> schema.Config:
     for plugin in plugins:
         if source.module_file(plugin) is None:
             errors.append(f"plugins: no module {plugin!r} can be imported; start from its directory or install it")
-    values |= _components(raw, plugins, errors)
+    values |= _components(raw, plugins, errors, directory)
     known = {*_NODES, *_COMPONENTS, "tracking"}
     for key in raw:
         if key not in known:
@@ -92,17 +94,18 @@ def _known(key: str, tp: Any, raw: Any, errors: list[str]) -> Any:
     return {name: value for name, value in raw.items() if name in known}
 
 
-def _components(raw: Mapping[str, Any], plugins: tuple[str, ...], errors: list[str]) -> dict[str, Any]:
+def _components(raw: Mapping[str, Any], plugins: tuple[str, ...], errors: list[str], directory: Path) -> dict[str, Any]:
     """The components that the config names; None for one that cannot be found."""
     values: dict[str, Any] = {"tracking": {}}
     for kind in _COMPONENTS:
         if kind not in raw:
             errors.append(f"{kind}: is missing; choose one with {kind}=<choice>")
             continue
-        values[kind], problems = components.resolve(kind, kind, raw[kind], plugins)
+        values[kind], problems = components.resolve(kind, kind, raw[kind], plugins, directory)
         errors += problems
     for name, node in (raw.get("tracking") or {}).items():
-        values["tracking"][name], problems = components.resolve("tracking", f"tracking.{name}", node, plugins)
+        where = f"tracking.{name}"
+        values["tracking"][name], problems = components.resolve("tracking", where, node, plugins, directory)
         errors += problems
     return values
 

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from xlaexp import source
@@ -21,7 +22,9 @@ OFFERED: Mapping[str, frozenset[str]] = {
 """What the builder passes to a component of each kind, where its signature takes it."""
 
 
-def resolve(kind: str, node: str, raw: Any, plugins: Sequence[str]) -> tuple[Component | None, list[str]]:
+def resolve(
+    kind: str, node: str, raw: Any, plugins: Sequence[str], directory: Path
+) -> tuple[Component | None, list[str]]:
     """The component that a config node describes.
 
     Args:
@@ -29,6 +32,7 @@ def resolve(kind: str, node: str, raw: Any, plugins: Sequence[str]) -> tuple[Com
         node: the config node, for messages.
         raw: the node's plain value.
         plugins: packages that register a user's own components.
+        directory: what relative paths among the arguments are relative to.
 
     Returns:
         The component (None where it cannot be found) and one message for each problem.
@@ -59,7 +63,7 @@ def resolve(kind: str, node: str, raw: Any, plugins: Sequence[str]) -> tuple[Com
             return None, [f"{node}.name: {unknown(kind, label, catalog.names(kind, plugins))}"]
         module, attribute = entry.module, entry.attribute
     found = signature(f"{module}.{attribute}") or Signature(open=True)
-    values, errors = arguments.check(node, f"{kind} {label!r}", given, found, offered)
+    values, errors = arguments.check(node, f"{kind} {label!r}", given, found, offered, directory)
     accepts = frozenset(found.parameters) | (offered if found.open else frozenset())
     return Component(kind, label, module, attribute, values, accepts), errors
 

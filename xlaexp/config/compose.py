@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -13,7 +14,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from xlaexp.config import catalog, cross
+from xlaexp.config import catalog, cross, engines
 from xlaexp.config.check import check
 from xlaexp.config.errors import ConfigError
 from xlaexp.config.schema import Config
@@ -70,13 +71,16 @@ def check_composed(cfg: DictConfig, host: Host, job: str = "") -> Config:
             with read_write(cfg.hydra.runtime):
                 cfg.hydra.runtime.output_dir = os.path.abspath(str(cfg.hydra.run.dir))
         HydraConfig.instance().set_config(cfg)  # so that ${hydra:...} resolves
+    # With hydra.job.chdir, or on another machine, a job's working directory is not the one that the user has given
+    # paths in.
+    directory = Path(str(HydraConfig.get().runtime.cwd)) if HydraConfig.initialized() else Path.cwd()
     own = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
     problems: list[str] = []
     missing: list[str] = []
     try:
         missing = sorted(OmegaConf.missing_keys(own))
         problems += [f"{key}: is mandatory and has no value; give {key}=..." for key in missing]
-        config = check(plain_data(own), host)
+        config = check(plain_data(own), host, directory)
         if not missing:
             return config
     except OmegaConfBaseException as error:
@@ -144,11 +148,14 @@ def _explain(hydra: Hydra, override: str, cfg: DictConfig, error: Exception) -> 
         options = loader.get_group_options(key)
         value = parsed.value()
         if isinstance(value, str) and value not in options:
+            if key == engines.GROUP:
+                return f"{override}: {engines.unknown_launcher(value, options)}"
             known = {*options, *(catalog.names(key) if key in REGISTRIES else ())}
             return f"{override}: {unknown(key, value, known)}"
         return f"{override}: {_first_line(error)}"
     if OmegaConf.select(cfg, key, throw_on_missing=False) is None and not _has(cfg, key):
-        if advice := cross.hint(key):
+        launcher = str(OmegaConf.select(cfg, "hydra.runtime.choices")[engines.GROUP])
+        if advice := cross.hint(key) or engines.hint(key, launcher):
             return f"{override}: {advice}"
         plain = OmegaConf.to_container(cfg, resolve=False)
         text = unknown("key", key, [k for k in _keys(plain) if not k.startswith("hydra.")], most=0)

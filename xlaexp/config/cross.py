@@ -120,10 +120,16 @@ def _libtpu(host: Host) -> list[str]:
 
 
 def objective(given: Objective) -> list[str]:
-    """Refuses a metric that no evaluation yields."""
-    if given.metric in METRICS:
-        return []
-    return [f"objective.metric: {unknown('metric', given.metric, METRICS)}"]
+    """Refuses a metric that no evaluation yields, and other than one mode for each."""
+    problems = [f"objective.metric: {unknown('metric', m, METRICS)}" for m in given.metrics if m not in METRICS]
+    if not given.metrics or len(set(given.metrics)) != len(given.metrics):
+        problems.append("objective.metric: name at least one metric, and each one once")
+    if len(given.modes) != len(given.metrics):
+        problems.append(
+            f"objective.mode: {len(given.modes)} modes for {len(given.metrics)} metrics; give max or min for each, "
+            "as in objective.metric=[val/accuracy,val/loss] objective.mode=[max,min]"
+        )
+    return problems
 
 
 def data(

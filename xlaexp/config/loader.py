@@ -17,7 +17,10 @@ class SweepConfigLoader(ConfigLoaderImpl):
 
     def load_sweep_config(self, master_config: DictConfig, sweep_overrides: Sequence[str]) -> DictConfig:
         """See Hydra; the caller may change what it gets."""
-        key = (*master_config.hydra.overrides.hydra, *sweep_overrides)
+        # Unresolved: ${hydra:job.num} in an override is each job's own.
+        own = OmegaConf.to_container(master_config.hydra.overrides.hydra, resolve=False)
+        assert isinstance(own, list)
+        key = (*own, *sweep_overrides)
         if key not in self._composed:
             self._composed[key] = super().load_sweep_config(master_config, list(sweep_overrides))
         config = copy.deepcopy(self._composed[key])

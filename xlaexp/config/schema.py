@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 Strategy = Literal["sync", "barrier", "loader"]
+Mode = Literal["max", "min"]
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 
@@ -94,10 +95,20 @@ class Objective:
 
     __pydantic_config__ = _FORBID
 
-    metric: str
-    """A logged evaluation metric."""
-    mode: Literal["max", "min"]
-    """Whether more or less of it is better."""
+    metric: str | tuple[str, ...]
+    """An evaluation metric; a list of several for a sweep with several objectives. The first decides what is best."""
+    mode: Mode | tuple[Mode, ...]
+    """Whether more or less of it is better; as many as there are metrics."""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """All metrics, the first one being what ``best.pt`` and the results are ordered by."""
+        return (self.metric,) if isinstance(self.metric, str) else self.metric
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """For each metric whether more or less of it is better."""
+        return (self.mode,) if isinstance(self.mode, str) else self.mode
 
 
 @dataclass(frozen=True)
@@ -116,6 +127,20 @@ class Component:
     """Keyword arguments from the config."""
     accepts: frozenset[str]
     """Every keyword that it takes; others that the builder could offer are left out."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What an Optuna study knows a run by."""
+
+    storage: str
+    """URL of the study's storage."""
+    study: str
+    """Name of the study."""
+    number: int
+    """Number of the trial."""
+    pruner: Mapping[str, Any]
+    """The pruner: ``_target_`` and its arguments."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +167,8 @@ class Config:
     """Packages whose modules register a user's own components."""
     raw: Mapping[str, Any]
     """The same config as the user composed it, for the checkpoint and for TensorBoard."""
+    trial: Trial | None = None
+    """Set in a job of a sweep that prunes: evaluations are reported, and may end the run."""
 
     @property
     def replicas(self) -> int | None:

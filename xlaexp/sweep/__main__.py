@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from xlaexp.sweep import ledger, results
 
@@ -19,7 +19,7 @@ def main() -> None:
     if not (directory / ledger.FILE).exists():
         sys.exit(f"{directory} holds no sweep: there is no {ledger.FILE} in it")
     frame = directory / "multirun.yaml"
-    mode = str(OmegaConf.select(OmegaConf.load(frame), "objective.mode", default="max")) if frame.exists() else "max"
+    mode = ledger.mode_of(DictConfig(OmegaConf.load(frame))) if frame.exists() else "max"
     results.show(ledger.Ledger.read(directory), mode)
 
 

@@ -4,13 +4,14 @@ import logging
 import time
 from collections.abc import Sequence
 from types import TracebackType
+from typing import get_args
 
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from xlaexp.console import console
-from xlaexp.sweep.ledger import Entry, Ledger
+from xlaexp.sweep.ledger import Entry, Ledger, State
 
 log = logging.getLogger("xlaexp")
 
@@ -47,16 +48,16 @@ class Display:
     def ended(self, entry: Entry) -> None:
         """Says what became of a job."""
         seconds = (entry.ended or 0.0) - (entry.started or 0.0)
-        done = sum(e.state in ("done", "failed") for e in self._entries)
+        done = sum(e.finished or e.state == "failed" for e in self._entries)
         of_all = f"{done} of {len(self._entries)} ended"
-        if entry.state == "done":
-            log.info("job %d done: %.6g in %.1f s, %s", entry.number, entry.objective, seconds, of_all)
+        if entry.finished:
+            log.info("job %d %s: %.6g in %.1f s, %s", entry.number, entry.state, entry.objective, seconds, of_all)
         else:
             log.error("job %d failed: %s, %s", entry.number, entry.reason, of_all)
 
     def _render(self) -> RenderableType:
         states = [entry.state for entry in self._entries]
-        head = "  ".join(f"{states.count(state)} {state}" for state in ("queued", "running", "done", "failed"))
+        head = "  ".join(f"{states.count(state)} {state}" for state in get_args(State) if state in states)
         lines = [Text(head, style="bold")]
         for entry in self._entries:
             if entry.state == "running":

@@ -12,13 +12,13 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobStatus, configure_log, filter_overrides, setup_globals
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, open_dict, read_write
 
 from xlaexp import failure, host
 from xlaexp.config.errors import ConfigError
 from xlaexp.sweep import results
 from xlaexp.sweep.display import Display
-from xlaexp.sweep.ledger import Entry, Ledger, owned
+from xlaexp.sweep.ledger import Entry, Ledger, mode_of, owned
 from xlaexp.sweep.pool import Pool, Worker, kind_of
 from xlaexp.sweep.worker import Job
 
@@ -128,7 +128,7 @@ class Sweep:
                 config.hydra.job.id = config.hydra.job.num = number
                 config.hydra.sweep.dir = str(self._ledger.directory)
             HydraConfig.instance().set_config(config)
-            self._mode = str(OmegaConf.select(config, "objective.mode", default="max"))
+            self._mode = mode_of(config)
             self._configs[number] = config
             if self._options.reuse and config.device.launch == "multi" and host.this_host().platform != "CPU":
                 raise ConfigError([_NO_REUSE])
@@ -137,14 +137,14 @@ class Sweep:
                 self._ledger.entries.append(entry)
             entries.append(entry)
         self._ledger.write()
-        done = sum(entry.state == "done" for entry in entries)
-        if done:
-            log.info("%d of %d jobs are done already", done, len(entries))
+        finished = sum(entry.finished for entry in entries)
+        if finished:
+            log.info("%d of %d jobs are done already", finished, len(entries))
         return entries
 
     def _run(self, entries: Sequence[Entry]) -> None:
         """Runs entries that are not done; in the end everything that could be done is."""
-        queue = [entry for entry in entries if entry.state != "done"]
+        queue = [entry for entry in entries if not entry.finished]
         for entry in queue:
             entry.state = "queued"
         left = {entry.number: self._options.retries for entry in queue}
@@ -178,8 +178,12 @@ class Sweep:
     def _returned(self, entry: Entry) -> JobReturn:
         """What Hydra's sweeper gets for a job."""
         ended = JobReturn(overrides=entry.overrides, cfg=self._configs[entry.number], working_dir=entry.directory)
-        if entry.state == "done":
-            ended.status, ended.return_value = JobStatus.COMPLETED, entry.objective
+        ended.hydra_cfg = config = self._configs[entry.number]
+        with read_write(config.hydra.runtime):
+            config.hydra.runtime.output_dir = str(self._ledger.directory / entry.directory)
+        if entry.finished:
+            values = list(entry.objectives.values())
+            ended.status, ended.return_value = JobStatus.COMPLETED, values if len(values) > 1 else entry.objective
         else:
             ended.status = JobStatus.FAILED
             ended.return_value = JobFailedError(f"job {entry.number} failed: {entry.reason}")

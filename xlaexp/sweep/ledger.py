@@ -11,13 +11,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from omegaconf import DictConfig, OmegaConf
+
 from xlaexp.files import write_json
 from xlaexp.result import Result
 
 FILE = "sweep.json"
 _WAIT_S = 30.0
 
-State = Literal["queued", "running", "done", "failed"]
+State = Literal["queued", "running", "done", "pruned", "failed"]
 
 
 @dataclass
@@ -34,12 +36,19 @@ class Entry:
     attempts: int = 0
     """How often it was started, in this sweep and in those that were resumed."""
     objective: float | None = None
+    objectives: dict[str, float] = field(default_factory=dict)
+    """All objectives by name, ``objective`` being the first one."""
     reason: str | None = None
     """Why it failed."""
     started: float | None = None
     """Unix time."""
     ended: float | None = None
     """Unix time."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether it is not to be run again."""
+        return self.state in ("done", "pruned")
 
 
 @dataclass
@@ -70,7 +79,7 @@ class Ledger:
         for entry in self.entries:
             if entry.state == "running":
                 self.settle(entry, "its sweep was killed")
-                entry.state = "done" if entry.objective is not None else "queued"
+                entry.state = entry.state if entry.finished else "queued"
 
     def write(self) -> None:
         """Writes it, atomically."""
@@ -95,14 +104,20 @@ class Ledger:
             yield (key, seen[key]), entry
             seen[key] += 1
 
-    def settle(self, entry: Entry, reason: str) -> None:
-        """Says how a job ended: done where it left a result, else failed for ``reason``."""
+    def settle(self, entry: Entry, reason: str) -> bool:
+        """Says how a job ended: done or pruned where it left a result, else failed for ``reason``.
+
+        Returns:
+            Whether it left a result.
+        """
         entry.ended = time.time()
         try:
-            entry.objective = Result.read(self.directory / entry.directory).objective
-            entry.state, entry.reason = "done", None
+            result = Result.read(self.directory / entry.directory)
+            entry.objective, entry.objectives = result.objective, dict(result.objectives)
+            entry.state, entry.reason = "pruned" if result.pruned else "done", None
         except FileNotFoundError:
             entry.state, entry.reason = "failed", reason
+        return entry.finished
 
     def put_aside(self, entry: Entry) -> None:
         """Makes room for another attempt: what a failed one left is kept under ``attempts/``, packed.
@@ -122,6 +137,12 @@ class Ledger:
         archive = shutil.make_archive(str(aside / f".{path.name}.{number}"), "gztar", path)
         os.replace(archive, aside / f"{path.name}.{number}.tar.gz")
         shutil.rmtree(path)
+
+
+def mode_of(config: DictConfig) -> str:
+    """Whether more or less of the first objective is better: "max" or "min"."""
+    mode = OmegaConf.select(config, "objective.mode", default="max")
+    return str(mode if isinstance(mode, str) else mode[0])
 
 
 @contextmanager

@@ -5,13 +5,14 @@ from contextlib import closing
 
 from xlaexp.callbacks import Callback
 from xlaexp.config.schema import Objective, Train
-from xlaexp.result import Result
+from xlaexp.result import Result, improves
 from xlaexp.train.evaluate import evaluate
 from xlaexp.train.parts import Parts
 from xlaexp.train.readings import Readings
+from xlaexp.xla import collectives
 
 
-def fit(parts: Parts, plan: Train, objective: Objective, callback: Callback) -> Result:
+def fit(parts: Parts, plan: Train, objective: Objective, callback: Callback, stoppable: bool = False) -> Result:
     """Trains and evaluates.
 
     Args:
@@ -19,6 +20,8 @@ def fit(parts: Parts, plan: Train, objective: Objective, callback: Callback) -> 
         plan: how long, and how often to look.
         objective: which evaluation is the best.
         callback: looks on.
+        stoppable: whether ``callback.stops`` on one replica ends the training on all; they agree on it after every
+            evaluation, in a collective of its own.
 
     Returns:
         What the run came to; the same on every replica, but for the time.
@@ -30,21 +33,25 @@ def fit(parts: Parts, plan: Train, objective: Objective, callback: Callback) -> 
     parts.model.train()
     started = time.perf_counter()
     step = epochs = 0
-    best: float | None = None
     metrics: dict[str, float] = {}
+    best: dict[str, float] = {}
+    first, mode = objective.metrics[0], objective.modes[0]
     while step < parts.total_steps:
         step = train_epoch(parts, epochs, step, readings, callback)
         epochs += 1
         if epochs % plan.eval_every == 0 or step == parts.total_steps:
             paused = readings.pause()
             metrics = evaluate(parts)
-            best = better(best, metrics[objective.metric], objective.mode)
+            if improves(metrics[first], best.get(first), mode):
+                best = metrics
             callback.evaluate(step, metrics)
+            if stoppable and collectives.any_replica(callback.stops, parts.device):
+                break
             readings.resume(paused)
-    assert best is not None
     return Result(
-        metric=objective.metric,
-        objective=best,
+        metric=first,
+        objective=best[first],
+        objectives={name: best[name] for name in objective.metrics},
         metrics=metrics,
         epochs=epochs,
         steps=step,
@@ -84,12 +91,3 @@ def train_epoch(parts: Parts, epoch: int, step: int, readings: Readings, callbac
     if step != promised:
         raise RuntimeError(f"the training loader ended {promised - step} batches early, in epoch {epoch}")
     return step
-
-
-def better(best: float | None, value: float, mode: str) -> float:
-    """The better of two values of the objective; a NaN is never better than a number."""
-    if best is None or best != best:
-        return value
-    if value != value:
-        return best
-    return max(best, value) if mode == "max" else min(best, value)

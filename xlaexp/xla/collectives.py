@@ -29,6 +29,13 @@ def all_reduce_sum(tensor: torch.Tensor) -> torch.Tensor:
     return reduced
 
 
+def any_replica(flag: bool, device: torch.device) -> bool:
+    """Whether ``flag`` is set on at least one replica; the same answer on all. One mark where there are several."""
+    if runtime.world_size() == 1:
+        return flag
+    return bool(all_reduce_sum(torch.tensor([float(flag)]).to(device)).item())
+
+
 def optimizer_step(optimizer: torch.optim.Optimizer, barrier: bool) -> None:
     """Averages the gradients over replicas, steps the optimizer, and with ``barrier`` marks the step."""
     xm.optimizer_step(optimizer, barrier=barrier)

@@ -1,0 +1,181 @@
+"""A job in a process of its own, for engines whose workers outlive a job: Ray, joblib, Hydra's basic launcher.
+
+The worker imports no torch and starts no XLA runtime, so that any job can follow any other in it, and whatever
+becomes of the job's process, the worker goes on.
+"""
+
+import copy
+import logging
+import os
+import shutil
+import signal
+import sys
+import time
+import traceback
+import uuid
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from hydra import version
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobRuntime, configure_log, env_override, setup_globals
+from hydra.types import TaskFunction
+from omegaconf import DictConfig, OmegaConf, read_write
+
+from xlaexp import failure, host
+from xlaexp.config.errors import ConfigError
+from xlaexp.config.resolvers import register_resolvers
+from xlaexp.failure import RunFailedError
+from xlaexp.result import Result
+from xlaexp.sweep import collect, processes
+from xlaexp.sweep.ledger import Entry, Ledger
+
+log = logging.getLogger("xlaexp")
+
+_LONGEST = 2000  # characters of a message: it has to fit into a pipe that nobody reads yet
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the process is given; it pickles."""
+
+    task: TaskFunction
+    config: DictConfig
+    """The task's own config."""
+    frame: DictConfig
+    """All of it, with the ``hydra`` node as the engine has completed it."""
+    environment: dict[str, str]
+    """Environment variables: those of the fork server are as old as the server."""
+    host: host.Host
+    """The engine's machine, which need not be the command's."""
+    directory: Path
+    """The job's output directory."""
+
+
+def run(task: TaskFunction, cfg: DictConfig) -> float | list[float]:
+    """Runs a job in a process of its own, unless it has ended well before.
+
+    Args:
+        task: what the job runs; importable.
+        cfg: its config; Hydra has made its output directory.
+
+    Returns:
+        What the task returns.
+
+    Raises:
+        RunFailedError: the job failed; the message says why.
+        ConfigError: its directory is in use, or another job's.
+    """
+    frame: Any = HydraConfig.instance().cfg
+    sweep, directory = Path(str(frame.hydra.sweep.dir)), Path(str(frame.hydra.runtime.output_dir))
+    try:
+        with collect.claimed(directory):
+            number, overrides = int(frame.hydra.job.num), [str(o) for o in frame.hydra.overrides.task]
+            entry = collect.find(sweep, directory, number, overrides)
+            if entry.finished:
+                log.info("job %d is done already", number)
+                collect.write(sweep, entry)
+                return Result.read(directory).returned
+            if entry.attempts:
+                _put_aside(sweep, entry, frame.hydra.output_subdir)
+            entry.attempts += 1
+            entry.state, entry.started, entry.ended, entry.reason = "running", time.time(), None, None
+            collect.write(sweep, entry)
+            reason = "interrupted"
+            try:
+                reason = _wait(Job(task, cfg, _picklable(frame), dict(os.environ), host.detect(), directory))
+            except Exception as error:
+                reason = _said(error)
+                raise
+            finally:
+                well = Ledger(sweep).settle(entry, reason)
+                collect.write(sweep, entry)
+            if not well:
+                log.error("job %d failed: %s", number, reason)
+                raise RunFailedError(f"job {number} failed: {reason}\nWhat it left is in {directory}")
+            return Result.read(directory).returned
+    except BlockingIOError:
+        raise ConfigError(
+            [f"hydra.sweep.dir: a job is running in {directory}; wait for its end, or use another hydra.sweep.dir"]
+        ) from None
+
+
+def _wait(job: Job) -> str:
+    """Starts the process and waits for its end; says why it failed, if it did."""
+    # The server imports torch_xla, which chooses a device where none is chosen; the worker keeps its environment.
+    with env_override({"PJRT_DEVICE": job.host.pjrt_device or job.host.platform}):
+        context = processes.context(job.host)
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=_run, args=(job, sender))
+        process.start()
+    sender.close()
+    try:
+        process.join()
+        said = receiver.recv() if receiver.poll() else None
+    except EOFError:
+        said = None
+    finally:
+        if process.is_alive():  # the engine has cancelled the job
+            processes.end(process)
+        receiver.close()
+    code = process.exitcode
+    ended = f"ended by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
+    return failure.describe(job.directory) or said or ended
+
+
+def _run(job: Job, errors: "Connection[str, str]") -> None:
+    """In the process: what Hydra has set up in the engine's worker, then the task."""
+    processes.lead_group()
+    processes.speak_into(job.directory)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environ.update(job.environment)
+    register_resolvers()
+    setup_globals()
+    version.setbase(job.frame.hydra.runtime.version_base)
+    JobRuntime.instance().set("name", job.frame.hydra.job.name)
+    HydraConfig.instance().set_config(job.frame)
+    configure_log(job.frame.hydra.job_logging, job.frame.hydra.verbose)
+    host.remember(job.host)
+    try:
+        job.task(job.config)
+    except Exception as error:
+        traceback.print_exc()
+        errors.send(_said(error)[:_LONGEST])
+        sys.exit(1)
+
+
+def _said(error: Exception) -> str:
+    """An exception in one line."""
+    if isinstance(error, ConfigError):
+        return "; ".join(error.problems)
+    first = next(iter(str(error).splitlines()), "")
+    return first if isinstance(error, RunFailedError) else f"{type(error).__name__}: {first}"
+
+
+def _picklable(frame: DictConfig) -> DictConfig:
+    """A config without the schemas of plugins: the worker of an engine has imported those twice."""
+    frame = copy.deepcopy(frame)
+    with read_write(frame.hydra):
+        for plugin in ("launcher", "sweeper"):
+            frame.hydra[plugin] = OmegaConf.to_container(frame.hydra[plugin], enum_to_str=True)
+    return frame
+
+
+def _put_aside(sweep: Path, entry: Entry, output_subdir: str | None) -> None:
+    """Keeps what a failed attempt left under ``attempts/``; what Hydra has written for this one stays."""
+    directory = sweep / entry.directory
+    aside = sweep / "attempts" / f".{uuid.uuid4().hex}"
+    remains = aside / directory.name
+    remains.mkdir(parents=True)
+    logs = {Path(h.baseFilename) for h in logging.getLogger().handlers if isinstance(h, logging.FileHandler)}
+    for path in directory.iterdir():
+        if path in logs:  # open, and to be appended to
+            shutil.copy2(path, remains)
+            os.truncate(path, 0)
+        elif path.name not in (collect.LOCK, output_subdir):
+            path.rename(remains / path.name)
+    Ledger(sweep).put_aside(replace(entry, directory=os.path.relpath(remains, sweep)))
+    aside.rmdir()
