@@ -24,7 +24,9 @@ class OptunaSweeper(Sweeper):
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """See Hydra."""
         from hydra.core.plugins import Plugins
+        from hydra.core.utils import configure_log
 
+        configure_log(config.hydra.hydra_logging, config.hydra.verbose)
         self._context, self._config = hydra_context, config
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config

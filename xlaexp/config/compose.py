@@ -143,6 +143,8 @@ def _explain(hydra: Hydra, override: str, cfg: DictConfig, error: Exception) -> 
         reason = _first_line(parse_error)
         return f"{override}: is no override ({reason}); write key=value, with quotes around special characters"
     key = parsed.key_or_group
+    if parsed.is_sweep_override() and key.startswith("hydra"):
+        return f"{override}: what is Hydra's own cannot be swept; give one value"
     loader = hydra.config_loader
     if _group_exists(hydra, key):
         options = loader.get_group_options(key)
@@ -178,4 +180,6 @@ def _keys(node: Any, prefix: str = "") -> Iterator[str]:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    """What an error says first; the reason as well where that only says that there is one."""
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return " ".join(lines[:2] if lines[0].startswith("Could not override") else lines[:1]).strip()

@@ -1,11 +1,14 @@
 """Starting and ending the processes of jobs."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import sys
 import threading
 import time
+from multiprocessing import forkserver
+from multiprocessing.context import ForkProcess
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -35,13 +38,48 @@ def context(host: Host) -> Any:
     return server
 
 
+def prepare(host: Host) -> None:
+    """Begins with the imports that the first process has to wait for, and returns at once.
+
+    Args:
+        host: the machine as the command saw it.
+    """
+    if context(host).get_start_method() != "forkserver":
+        return
+    # Ctrl-C on a terminal reaches the server, too: it would print where in its imports it was.
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def abandon() -> None:
+    """Ends what :func:`prepare` has begun; it holds the terminal open until its imports are over."""
+    pid = getattr(forkserver._forkserver, "_forkserver_pid", None)  # there is no public way to end it
+    if pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def orphaned() -> bool:
+    """Whether the process that has asked for this one is gone."""
+    origin = multiprocessing.parent_process()
+    if origin is None:
+        return False
+    # Later children of one that forks hold the other end of the sentinel open a little longer than it lives.
+    forked = isinstance(multiprocessing.current_process(), ForkProcess)
+    return not origin.is_alive() or (forked and os.getppid() != origin.pid)
+
+
 def lead_group() -> None:
     """Makes this process one that can be ended with all its children, and that ends when its parent is gone."""
     os.setsid()
     parent = os.getppid()
 
     def poll() -> None:
-        while os.getppid() == parent:
+        # The parent may have gone before this process could see who it was.
+        while os.getppid() == parent and not orphaned():
             time.sleep(_POLL_S)
         os.killpg(0, signal.SIGKILL)
 

@@ -64,6 +64,15 @@ class Space:
             for value in parameter.examples()[1:]:
                 yield self.overrides({**usual, parameter.key: value})
 
+    def advice(self) -> dict[str, str]:
+        """What may be wrong, by key: Hydra's intervals are of real numbers, whatever their ends are."""
+        text = "; an interval of whole numbers is written {0}='int(interval({1:g},{2:g}))'"
+        return {
+            parameter.key: text.format(parameter.key, found.low, found.high)
+            for parameter in self.parameters
+            if isinstance(found := parameter.distribution, FloatDistribution) and found.low % 1 == found.high % 1 == 0
+        }
+
     def grid(self) -> dict[str, list[Any]]:
         """All values of each parameter.
 
