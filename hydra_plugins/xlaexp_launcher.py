@@ -1,15 +1,12 @@
 """Hydra looks for launchers in this namespace package only; what this one does is in :mod:`xlaexp.sweep`."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
-
-if TYPE_CHECKING:
-    from xlaexp.sweep.launcher import Sweep
 
 
 class XlaexpLauncher(Launcher):
@@ -24,21 +21,17 @@ class XlaexpLauncher(Launcher):
 
     def __init__(self, n_jobs: int, timeout: float | None, retries: int, reuse: bool) -> None:
         self._options: dict[str, Any] = {"n_jobs": n_jobs, "timeout": timeout, "retries": retries, "reuse": reuse}
-        self._sweep: Sweep | None = None
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """See Hydra."""
-        self._context, self._task, self._config = hydra_context, task_function, config
+        """See Hydra; claims the sweep's directory, before anything is written there."""
+        from xlaexp.sweep.launcher import Options, Sweep
+
+        self._sweep = Sweep(hydra_context, task_function, config, Options(**self._options))
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """See Hydra; returns when every job has ended, whatever became of the others."""
-        from xlaexp.sweep.launcher import Options, Sweep
-
-        if self._sweep is None:
-            self._sweep = Sweep(self._context, self._task, self._config, Options(**self._options))
         return self._sweep.launch(job_overrides, initial_job_idx)
 
     def close(self) -> None:
         """Ends what :meth:`launch` keeps for the next batch of jobs; the sweep command calls it in the end."""
-        if self._sweep is not None:
-            self._sweep.close()
+        self._sweep.close()

@@ -26,7 +26,7 @@ class OptunaSweeper(Sweeper):
         from hydra.core.plugins import Plugins
         from hydra.core.utils import configure_log
 
-        configure_log(config.hydra.hydra_logging, config.hydra.verbose)
+        configure_log(config.hydra.hydra_logging, config.hydra.verbose)  # as Hydra's own launchers do, but later
         self._context, self._config = hydra_context, config
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config

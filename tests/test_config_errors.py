@@ -205,11 +205,3 @@ def test_errors_come_before_torch_is_imported_and_leave_nothing(
     assert time.perf_counter() - started < 30  # no more than a guard against a hang; figures are in the bench
     assert sorted(path.name for path in tmp_path.iterdir()) == ["taken"]
     assert (tmp_path / "taken" / "environment.json").read_text() == "another run's"
-
-
-def test_case_31_a_sweep_with_a_missing_value_names_key_and_job() -> None:
-    script = IN_A_PROCESS.format(overrides=["-m", "seed=0,1", "train.epochs=3,???"])
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
-    assert "job 1 (seed=0 train.epochs=???): train.epochs: is mandatory" in ended.stderr
-    assert "job 3 (seed=1 train.epochs=???): train.epochs: is mandatory" in ended.stderr
-    assert "job 0" not in ended.stderr

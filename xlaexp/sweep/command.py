@@ -10,6 +10,7 @@ from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, open_dict, read_write
 
 from xlaexp.config.compose import compose
+from xlaexp.config.errors import ConfigError
 from xlaexp.host import Host
 from xlaexp.sweep import processes, results
 from xlaexp.sweep.collect import collect
@@ -17,6 +18,8 @@ from xlaexp.sweep.ledger import mode_of
 from xlaexp.sweep.precheck import as_given, check_jobs
 
 _OWN_LAUNCHERS = "hydra_plugins.xlaexp_launcher."
+# After a batch with a failed job Hydra's sweeper would not begin the next one.
+_NO_BATCHES = "hydra.sweeper.max_batch_size: give hydra.launcher.n_jobs=N instead, for N jobs at a time"
 
 
 def sweep(app: Hydra, name: str, overrides: list[str], task: TaskFunction, isolated: TaskFunction, host: Host) -> None:
@@ -39,6 +42,8 @@ def sweep(app: Hydra, name: str, overrides: list[str], task: TaskFunction, isola
     if engine:
         _fix_directory(frame)
     else:
+        if frame.hydra.sweeper.get("max_batch_size") is not None:
+            raise ConfigError([_NO_BATCHES])
         processes.prepare(host)  # the imports take longer than the checks
     try:
         check_jobs(app, name, frame, host)

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobStatus, configure_log, filter_overrides, setup_globals
@@ -19,7 +20,7 @@ from xlaexp.config.errors import ConfigError
 from xlaexp.sweep import results
 from xlaexp.sweep.display import Display
 from xlaexp.sweep.ledger import Entry, Ledger, mode_of, owned
-from xlaexp.sweep.pool import Pool, Worker, kind_of
+from xlaexp.sweep.pool import Kind, Pool, Worker, kind_of
 from xlaexp.sweep.worker import Job
 
 log = logging.getLogger("xlaexp")
@@ -32,6 +33,25 @@ _NO_REUSE = (
 
 class JobFailedError(Exception):
     """A job of a sweep that has failed; what it left says why."""
+
+
+class Returned(JobReturn):
+    """What Hydra's sweepers get for a job. Hydra's own also prints that the first one failed, and nothing else."""
+
+    @property
+    def return_value(self) -> Any:
+        """What the job came to.
+
+        Raises:
+            JobFailedError: it failed.
+        """
+        if self.status == JobStatus.FAILED:
+            raise self._return_value
+        return self._return_value
+
+    @return_value.setter
+    def return_value(self, value: Any) -> None:
+        self._return_value = value
 
 
 @dataclass(frozen=True)
@@ -91,7 +111,8 @@ class Sweep:
         self._ledger = Ledger.read(directory)
         self._ledger.recover()
         self._configs: dict[int, DictConfig] = {}
-        self._mode = "max"
+        self._kinds: dict[int, Kind] = {}
+        self._mode = mode_of(config)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], first: int) -> list[JobReturn]:
         """Runs jobs that the ledger does not know as done, and waits for all of them.
@@ -108,12 +129,17 @@ class Sweep:
         """
         entries = self._enter(job_overrides, first)
         self._run(entries)
-        return [self._returned(entry) for entry in entries]
+        more = sum(not entry.finished for entry in entries) - 1
+        return [self._returned(entry, f" ({more} more failed)" if more > 0 else "") for entry in entries]
 
     def close(self) -> None:
-        """Ends the processes, shows the results and gives the directory free."""
-        self._open.close()
-        results.show(self._ledger, self._mode)
+        """Ends the processes, writes and shows the results and gives the directory free."""
+        self._pool.release()
+        with self._open:
+            if self._ledger.entries:
+                results.write(self._ledger, self._mode)
+        if self._ledger.entries:
+            results.show(self._ledger, self._mode)
 
     def _enter(self, job_overrides: Sequence[Sequence[str]], first: int) -> list[Entry]:
         """The ledger's entries of jobs; new ones for those that it does not have."""
@@ -129,7 +155,7 @@ class Sweep:
                 config.hydra.sweep.dir = str(self._ledger.directory)
             HydraConfig.instance().set_config(config)
             self._mode = mode_of(config)
-            self._configs[number] = config
+            self._configs[number], self._kinds[number] = config, kind_of(config)
             if self._options.reuse and config.device.launch == "multi" and host.this_host().platform != "CPU":
                 raise ConfigError([_NO_REUSE])
             if entry is None:
@@ -149,12 +175,12 @@ class Sweep:
             entry.state = "queued"
         left = {entry.number: self._options.retries for entry in queue}
         running: list[Running] = []
-        display = Display(self._ledger, entries)
+        log.info("%d jobs, %d at a time, in %s", len(queue), self._options.n_jobs, self._ledger.directory)
         try:
-            with display:
+            with Display(self._ledger, entries) as display:
                 while queue or running:
                     while queue and len(running) < self._options.n_jobs:
-                        position = self._pool.next([kind_of(self._configs[entry.number]) for entry in queue])
+                        position = self._pool.next([self._kinds[entry.number] for entry in queue])
                         running.append(self._start(queue.pop(position), len(running)))
                         display.started(running[-1].entry)
                     _wait(running)
@@ -168,16 +194,18 @@ class Sweep:
                             left[job.entry.number] -= 1
                             queue.append(job.entry)
                         display.ended(job.entry)
+        except BaseException:  # an interrupt: what runs now is queued again when the sweep is resumed
+            self._pool.close()
+            for entry in entries:
+                if entry.state == "running":
+                    self._ledger.put_back(entry, "interrupted")
+            raise
         finally:
-            for job in running:  # an interrupt: they are queued again when the sweep is resumed
-                job.worker.end()
-                self._ledger.settle(job.entry, "interrupted")
             self._ledger.write()
-            results.write(self._ledger, self._mode)
 
-    def _returned(self, entry: Entry) -> JobReturn:
-        """What Hydra's sweeper gets for a job."""
-        ended = JobReturn(overrides=entry.overrides, cfg=self._configs[entry.number], working_dir=entry.directory)
+    def _returned(self, entry: Entry, others: str) -> JobReturn:
+        """What Hydra's sweeper gets for a job; of those that failed the first one is told, with a word on others."""
+        ended = Returned(overrides=entry.overrides, cfg=self._configs[entry.number], working_dir=entry.directory)
         ended.hydra_cfg = config = self._configs[entry.number]
         with read_write(config.hydra.runtime):
             config.hydra.runtime.output_dir = str(self._ledger.directory / entry.directory)
@@ -186,7 +214,7 @@ class Sweep:
             ended.status, ended.return_value = JobStatus.COMPLETED, values if len(values) > 1 else entry.objective
         else:
             ended.status = JobStatus.FAILED
-            ended.return_value = JobFailedError(f"job {entry.number} failed: {entry.reason}")
+            ended.return_value = JobFailedError(f"job {entry.number} failed: {entry.reason}{others}")
         return ended
 
     def _start(self, entry: Entry, running: int) -> Running:
@@ -197,14 +225,15 @@ class Sweep:
         self._ledger.write()
         directory = self._ledger.directory / entry.directory
         job = Job(config=self._configs[entry.number], context=self._context, task=self._task, directory=directory)
-        deadline = time.monotonic() + (self._options.timeout or float("inf"))
-        return Running(entry, self._pool.start(job, most=self._options.n_jobs - running - 1), deadline)
+        worker = self._pool.start(job, most=self._options.n_jobs - running - 1)
+        entry.started = time.time()  # now: the first process has waited for the imports
+        return Running(entry, worker, time.monotonic() + (self._options.timeout or float("inf")))
 
     def _settle(self, job: Running, late: bool) -> None:
         """Ends a job that is late, and writes down what became of it."""
         directory = self._ledger.directory / job.entry.directory
         if late:
-            job.worker.end()
+            self._pool.end(job.worker)
             reason = f"no end after {self._options.timeout:g} seconds (hydra.launcher.timeout)"
         else:
             self._pool.keep(job.worker)

@@ -70,10 +70,11 @@ def _where(kind: str, numbers: Sequence[int], jobs: Sequence[Sequence[str]]) -> 
     first = " ".join(jobs[numbers[0]])
     if kind == "trial":  # these are samples: their numbers mean nothing
         return f"a trial such as {first}: "
-    more = numbers[1:_NAMED]
-    left = len(numbers) - 1 - len(more)
-    also = "".join(f", {number}" for number in more) + (f" and {left} more" if left else "")
-    return f"job{'s' if more else ''} {numbers[0]} ({first}){also}: "
+    if len(numbers) == 1:
+        return f"job {numbers[0]} ({first}): "
+    left = len(numbers) - _NAMED
+    named = ", ".join(map(str, numbers[:_NAMED])) + (f" and {left} more" if left > 0 else "")
+    return f"jobs {named} (first: {first}): "
 
 
 def _jobs(app: Hydra, frame: DictConfig) -> list[list[str]]:
@@ -88,9 +89,9 @@ def _trials(app: Hydra, frame: DictConfig) -> tuple[list[list[str]], dict[str, s
     """Trials like those that an Optuna study will ask for, and advice for keys that turn out to be wrong."""
     if find_spec("optuna") is None:
         raise ConfigError(["hydra/sweeper=optuna: Optuna is not installed; pip install 'xlaexp[optuna]'"])
-    from xlaexp.sweep.search import space_of
+    from xlaexp.sweep.plan import plan
 
-    space = space_of(HydraContext(app.config_loader, Callbacks(frame)), frame)
+    space = plan(HydraContext(app.config_loader, Callbacks(frame)), frame).space
     return list(space.examples()), space.advice()
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import optuna
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext
@@ -16,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from xlaexp.config.errors import ConfigError
 from xlaexp.pruning import make
 from xlaexp.result import Result
-from xlaexp.sweep.space import Space, parse
+from xlaexp.sweep.plan import plan
 from xlaexp.sweep.trial import storage_url
 
 log = logging.getLogger("xlaexp")
@@ -24,26 +23,6 @@ log = logging.getLogger("xlaexp")
 BEST = "optimization_results.yaml"
 _AGAIN = "asked again for trial"
 _DIRECTIONS: Mapping[str, Literal["maximize", "minimize"]] = {"max": "maximize", "min": "minimize"}
-
-
-def space_of(context: HydraContext, config: DictConfig) -> Space:
-    """The search space of ``hydra.sweeper.params`` and the command line, which wins.
-
-    Args:
-        context: Hydra's.
-        config: the frame of the sweep.
-
-    Raises:
-        ConfigError: an override cannot be searched, or there is nothing to search.
-    """
-    params = [f"{key}={value}" for key, value in config.hydra.sweeper.params.items()]
-    parser = OverridesParser.create(config_loader=context.config_loader)
-    space = parse(parser.parse_overrides([*params, *config.hydra.overrides.task]))
-    if not space.parameters:
-        raise ConfigError(
-            ["hydra/sweeper=optuna: nothing to search; give a key a space: optimizer.lr='tag(log,interval(1e-4,1e-1))'"]
-        )
-    return space
 
 
 class Search:
@@ -58,29 +37,27 @@ class Search:
     """
 
     def __init__(self, context: HydraContext, config: DictConfig) -> None:
-        options = config.hydra.sweeper
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._space = space_of(context, config)
-        modes = config.objective.mode
-        self._modes = [modes] if isinstance(modes, str) else list(modes)
+        self._plan = found = plan(context, config)
         self._directory = Path(str(config.hydra.sweep.dir)).absolute()
-        self._n_jobs, self._n_trials = int(options.n_jobs), int(options.n_trials)
-        if self._n_jobs < 1 or self._n_trials < 1:
-            raise ConfigError(["hydra.sweeper: n_trials and n_jobs have to be 1 or more"])
-        pruner = make(OmegaConf.to_container(options.pruner, resolve=True))
-        if len(self._modes) > 1 and not isinstance(pruner, optuna.pruners.NopPruner):
-            raise ConfigError(["hydra/sweeper/pruner: a study with several objectives cannot prune; use pruner=none"])
         self._directory.mkdir(parents=True, exist_ok=True)
-        self._study = optuna.create_study(
-            study_name=str(options.study_name),
-            storage=storage_url(str(options.storage), config.hydra.runtime.cwd),
-            directions=[_DIRECTIONS[mode] for mode in self._modes],
-            pruner=pruner,
-            load_if_exists=True,
-        )
-        sampler = OmegaConf.to_container(options.sampler, resolve=True)
-        assert isinstance(sampler, dict)
-        self._study.sampler = self._sampler({str(key): value for key, value in sampler.items()})
+        url = storage_url(str(config.hydra.sweeper.storage), config.hydra.runtime.cwd)
+        try:
+            self._study = optuna.create_study(
+                study_name=str(config.hydra.sweeper.study_name),
+                storage=url,
+                directions=[_DIRECTIONS[mode] for mode in found.modes],
+                pruner=found.pruner,
+                load_if_exists=True,
+            )
+        except Exception as error:  # the storage's own, of whatever database
+            raise ConfigError([f"hydra.sweeper.storage={url}: {type(error).__name__}: {error}"]) from None
+        self._refuse_another()
+        sampler = dict(found.sampler)
+        if sampler.get("seed") is not None:
+            # With its first seed a sampler would propose the first trials once more when a study is resumed.
+            sampler["seed"] += len(self._study.get_trials(deepcopy=False))
+        self._study.sampler = make(sampler)
 
     def run(self, launcher: Launcher) -> Exception | None:
         """Runs what is missing of the study.
@@ -91,30 +68,19 @@ class Search:
         Returns:
             The first failure of a job, after all others have ended.
         """
-        left = self._n_trials - self._recover()
+        left = self._plan.n_trials - self._recover()
         failure: Exception | None = None
         while left > 0:
-            batch = [self._ask() for _ in range(min(self._n_jobs, left))]
+            batch = [self._ask() for _ in range(min(self._plan.n_jobs, left))]
             left -= len(batch)
-            jobs = [[*self._space.overrides(trial.params), f"hydra.sweeper.trial={trial.number}"] for trial in batch]
+            jobs = [
+                [*self._plan.space.overrides(trial.params), f"hydra.sweeper.trial={trial.number}"] for trial in batch
+            ]
             returns = launcher.launch(jobs, initial_job_idx=batch[0].number)
             for trial, ended in zip(batch, returns, strict=True):
                 failure = self._tell(trial, ended) or failure
         self._report()
         return failure
-
-    def _sampler(self, description: dict[str, Any]) -> optuna.samplers.BaseSampler:
-        if str(description.get("_target_", "")).endswith(".GridSampler"):
-            description["search_space"] = grid = self._space.grid()
-            size = 1
-            for values in grid.values():
-                size *= len(values)
-            self._n_trials = min(self._n_trials, size)
-        if description.get("seed") is not None:
-            # With its first seed a sampler would propose the first trials once more when a study is resumed.
-            description["seed"] += len(self._study.get_trials(deepcopy=False))
-        sampler: optuna.samplers.BaseSampler = make(description)
-        return sampler
 
     def _recover(self) -> int:
         """Asks again for trials that failed, or ran when the sweep was killed; counts those that need not run."""
@@ -130,11 +96,26 @@ class Search:
             if trial.state == TrialState.FAIL and trial.params and trial.number not in again:
                 self._study.enqueue_trial(trial.params, user_attrs={_AGAIN: trial.number})
         if finished:
-            log.info("%d of %d trials are done already", finished, self._n_trials)
+            log.info("%d of %d trials are done already", finished, self._plan.n_trials)
         return finished
 
+    def _refuse_another(self) -> None:
+        """Raises ConfigError where the storage has a study of other objectives or of another space."""
+        other = "there is a study of {0} already; use another hydra.sweep.dir or hydra.sweeper.study_name"
+        if [direction.name.lower() for direction in self._study.directions] != [
+            _DIRECTIONS[mode] for mode in self._plan.modes
+        ]:
+            raise ConfigError(["objective.mode: " + other.format("other objectives")])
+        wanted = {parameter.key: parameter.distribution for parameter in self._plan.space.parameters}
+        for trial in self._study.get_trials(deepcopy=False)[-1:]:
+            for key in trial.distributions.keys() & wanted.keys():
+                try:
+                    optuna.distributions.check_distribution_compatibility(trial.distributions[key], wanted[key])
+                except ValueError:
+                    raise ConfigError([f"{key}: " + other.format("other choices of it")]) from None
+
     def _ask(self) -> optuna.Trial:
-        return self._study.ask({parameter.key: parameter.distribution for parameter in self._space.parameters})
+        return self._study.ask({parameter.key: parameter.distribution for parameter in self._plan.space.parameters})
 
     def _tell(self, trial: optuna.Trial, ended: JobReturn) -> Exception | None:
         found: Any = ended._return_value  # the property also prints
@@ -156,7 +137,7 @@ class Search:
         complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if not complete:
             return
-        if len(self._modes) == 1:
+        if len(self._plan.modes) == 1:
             best = self._study.best_trial
             log.info("best: %.6g with %s", best.value, " ".join(self._written(best)))
             content: Mapping[str, Any] = {"name": "optuna", "best_params": best.params, "best_value": best.value}
@@ -171,7 +152,7 @@ class Search:
         OmegaConf.save(OmegaConf.create(dict(content)), self._directory / BEST)
 
     def _written(self, trial: FrozenTrial) -> list[str]:
-        return [p.override(trial.params[p.key]) for p in self._space.parameters if p.key in trial.params]
+        return [p.override(trial.params[p.key]) for p in self._plan.space.parameters if p.key in trial.params]
 
 
 def _tell(study: optuna.Study, trial: optuna.Trial, state: TrialState, values: Sequence[float] | None) -> None:
