@@ -24,6 +24,7 @@ from xlaexp.train.loop import fit, train_epoch
 from xlaexp.train.parts import Parts
 from xlaexp.train.progress import ProgressBar
 from xlaexp.train.readings import Readings
+from xlaexp.train.state import Progress
 from xlaexp.xla import lockstep, replicas, runtime
 
 
@@ -51,7 +52,7 @@ def train(ordinal: int, config: Config, directory: Path) -> None:
     """Trains, and leaves this replica's first and last weights."""
     built = parts(ordinal, config)
     torch.save(runtime.download(built.model.state_dict()), directory / f"first-{ordinal}.pt")
-    result = fit(built, config.train, config.objective, Callback())
+    result = fit(built, config.train, config.objective, Callback(), Readings(built, config.train.log_every, Callback()))
     torch.save(runtime.download(built.model.state_dict()), directory / f"last-{ordinal}.pt")
     leave(directory / f"result-{ordinal}.json", {"objective": result.objective, "metrics": dict(result.metrics)})
 
@@ -62,7 +63,7 @@ def count(ordinal: int, config: Config, directory: Path) -> None:
     readings = Readings(built, config.train.log_every, Callback())
     runtime.wait()
     before = counters()
-    train_epoch(built, 0, 0, readings, Callback())
+    train_epoch(built, config.train, Progress(), readings, Callback())
     runtime.wait()
     trained = counters()
     evaluate(built)
@@ -78,7 +79,7 @@ def count_with_bar(ordinal: int, config: Config, directory: Path) -> None:
     bar = ProgressBar()
     bar.start(Run({}, built.total_steps, len(built.train_loader), "val/accuracy"))
     before = counters()
-    train_epoch(built, 0, 0, Readings(built, config.train.log_every, bar), bar)
+    train_epoch(built, config.train, Progress(), Readings(built, config.train.log_every, bar), bar)
     bar.end(None)
     runtime.wait()
     leave(directory / "count.json", {"train": less(counters(), before)})
@@ -112,7 +113,7 @@ def leave(path: Path, content: Any) -> None:
 def early_stop(ordinal: int, config: Config, directory: Path) -> None:
     """Trains max_steps steps of a longer epoch, and leaves the weights right after it."""
     built = parts(ordinal, config)
-    train_epoch(built, 0, 0, Readings(built, 1000, Callback()), Callback())
+    train_epoch(built, config.train, Progress(), Readings(built, 1000, Callback()), Callback())
     torch.save(runtime.download(built.model.state_dict()), directory / f"last-{ordinal}.pt")
 
 
@@ -121,7 +122,8 @@ def optimizer_owns_model(ordinal: int, config: Config, directory: Path) -> None:
     built = parts(ordinal, config)
     owned = {id(p) for group in built.optimizer.param_groups for p in group["params"]}
     before = runtime.download(built.model.state_dict())
-    train_epoch(replace(built, total_steps=1), 0, 0, Readings(built, 1000, Callback()), Callback())
+    one = replace(built, total_steps=1)
+    train_epoch(one, config.train, Progress(), Readings(built, 1000, Callback()), Callback())
     after = runtime.download(built.model.state_dict())
     moved = all(not torch.equal(before[name], after[name]) for name in before)
     leave(directory / "owned.json", {"same": owned == {id(p) for p in built.model.parameters()}, "moved": moved})
@@ -132,7 +134,7 @@ def orders(ordinal: int, config: Config, directory: Path) -> None:
     built = parts(ordinal, config)
     seen = []
     for epoch in range(2):
-        built.set_epoch(epoch)
+        built.batches.start(epoch)
         seen.append([int(n) for batch in built.strategy.batches(built.train_loader) for n in batch[1].cpu().flatten()])
     leave(directory / f"orders-{ordinal}.json", {"seen": seen, "length": len(built.train_loader)})
 
@@ -152,7 +154,7 @@ def threads(ordinal: int, config: Config, directory: Path) -> None:
     counted = []
     for epoch in range(4):
         last = replace(built, total_steps=3 if epoch == 3 else built.total_steps)
-        train_epoch(last, epoch, 0, Readings(built, 1000, Callback()), Callback())
+        train_epoch(last, config.train, Progress(epoch=epoch), Readings(built, 1000, Callback()), Callback())
         counted.append(threading.active_count())
     leave(directory / "threads.json", counted)
 

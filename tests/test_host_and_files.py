@@ -97,7 +97,7 @@ def test_a_callback_that_fails_at_the_end_does_not_keep_others_from_ending() -> 
             ended.append(result)
 
     with pytest.raises(ValueError, match="cannot end"):
-        Callbacks([Failing(), Ending()]).end(RESULT)
+        Callbacks({"failing": Failing(), "ending": Ending()}).end(RESULT)
     assert ended == [RESULT]
 
 

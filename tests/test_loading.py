@@ -9,7 +9,8 @@ import torch
 from xlaexp.components.data.arrays import ArrayDataset
 from xlaexp.components.data.digits import SAMPLES, Digits
 from xlaexp.components.data.fake import Fake
-from xlaexp.components.data.loading import Batches, EvalBatches, MaskedBatches, TrainBatches, loader
+from xlaexp.components.data.loading import Batches, MaskedBatches, loader
+from xlaexp.components.data.sampling import Draw, EvalBatches, TrainBatches
 
 
 def numbered(samples: int) -> ArrayDataset:
@@ -32,28 +33,29 @@ def test_case_18_every_replica_has_as_many_batches(drop_last: bool) -> None:
                     batches = TrainBatches(*arguments)
                     seen = list(batches)
                     assert len(seen) == len(batches)
-                    assert all(seen)
-                    lengths.append([len(batch) for batch in seen])
+                    lengths.append([len(batch.indices) for batch in seen])
+                    assert lengths[-1] == batches.sizes()
+                    assert all(lengths[-1])
                 assert all(each == lengths[0] for each in lengths)
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 4])
 def test_a_step_of_all_replicas_takes_the_same_samples_however_many_there_are(replicas: int) -> None:
     together = TrainBatches(48, 1, 0, 7, 12, True)
-    together.set_epoch(3)
+    together.start(3)
     shares = [TrainBatches(48, replicas, ordinal, 7, 12 // replicas, True) for ordinal in range(replicas)]
     for share in shares:
-        share.set_epoch(3)
+        share.start(3)
     for whole, *parts in zip(together, *shares, strict=True):
-        assert sorted(whole) == sorted(index for part in parts for index in part)
+        assert sorted(whole.indices) == sorted(index for part in parts for index in part.indices)
 
 
 def test_a_limit_repeats_the_same_batches_in_every_epoch() -> None:
     batches = TrainBatches(40, 1, 0, 0, 4, True, limit=2)
-    first = list(batches)
-    batches.set_epoch(5)
+    first = [batch.indices for batch in batches]
+    batches.start(5)
     assert len(first) == len(batches) == 2
-    assert list(batches) == first
+    assert [batch.indices for batch in batches] == first
 
 
 def test_an_evaluation_sees_every_sample_once_in_batches_of_one_shape() -> None:
@@ -61,13 +63,13 @@ def test_an_evaluation_sees_every_sample_once_in_batches_of_one_shape() -> None:
         for replicas in range(1, 9):
             shares = [EvalBatches(range(samples), replicas, ordinal, 3) for ordinal in range(replicas)]
             assert {len(share) for share in shares} == {math.ceil(samples / (3 * replicas))}
-            seen = [index for share in shares for batch in share for index in batch if index is not None]
+            seen = [index for share in shares for batch in share for index in batch.indices if index is not None]
             assert sorted(seen) == list(range(samples))
-            assert {len(batch) for share in shares for batch in share} == {3}
+            assert {len(batch.indices) for share in shares for batch in share} == {3}
 
 
 def test_masks_tell_samples_from_padding() -> None:
-    batches = list(loader(MaskedBatches(numbered(5)), EvalBatches(range(5), 2, 1, 2), 0, 0))
+    batches = list(loader(MaskedBatches(numbered(5)), EvalBatches(range(5), 2, 1, 2), 0))
     (inputs, targets, mask) = batches[0]
     assert targets.tolist() == [1, 3]
     assert mask.tolist() == [1.0, 1.0]
@@ -82,7 +84,7 @@ def test_samples_are_collated_where_a_data_set_serves_no_batches() -> None:
         def __getitem__(self, index: int) -> tuple[int, float]:
             return index, index / 2
 
-    numbers, halves = Batches(Plain())[[3, 1]]
+    numbers, halves = Batches(Plain())[Draw([3, 1], 0)]
     assert numbers.tolist() == [3, 1]
     assert halves.tolist() == [1.5, 0.5]
 

@@ -1,6 +1,8 @@
 """From a config to parts: the registry-driven builder."""
 
 import importlib
+import math
+import re
 import threading
 from dataclasses import fields
 from pathlib import Path
@@ -11,9 +13,11 @@ from torch import nn
 
 from xlaexp.callbacks import Callback
 from xlaexp.components.data import loading
-from xlaexp.config.schema import Component, Config, Loader, MpDeviceLoader
+from xlaexp.components.data.sampling import EvalBatches, TrainBatches
+from xlaexp.config.schema import Component, Config, Loader, MpDeviceLoader, ParamGroups
 from xlaexp.registry import REGISTRIES
-from xlaexp.train.gradients import Gradients
+from xlaexp.train.averaging import Average
+from xlaexp.train.gradients import Clipping, Forward, Gradients
 from xlaexp.train.parts import Parts
 from xlaexp.train.strategy import STRATEGIES
 from xlaexp.xla import collectives, runtime
@@ -51,8 +55,8 @@ def build(config: Config) -> Parts:
     data = component(config.data)
     train, val = data.train(), data.val()
 
-    def shares(replica: int) -> loading.TrainBatches:
-        return loading.TrainBatches(
+    def shares(replica: int) -> TrainBatches:
+        return TrainBatches(
             samples=len(train),
             replicas=replicas,
             ordinal=replica,
@@ -62,51 +66,105 @@ def build(config: Config) -> Parts:
             limit=config.train.overfit_batches,
         )
 
-    sampler = shares(ordinal)
+    batches = shares(ordinal)
     if config.train.overfit_batches:
-        seen = [index for replica in range(replicas) for batch in shares(replica) for index in batch]
+        seen = [
+            index
+            for replica in range(replicas)
+            for batch in shares(replica)
+            for index in batch.indices
+            if index is not None
+        ]
         val, val_indices = train, list(dict.fromkeys(seen))
     else:
         val_indices = list(range(len(val)))
-    val_sampler = loading.EvalBatches(val_indices, replicas, ordinal, config.loader.batch_size)
+    val_sampler = EvalBatches(val_indices, replicas, ordinal, config.loader.batch_size, config.seed)
     workers = config.loader.num_workers
-    draws = runtime.stream(config.seed, ordinal)
-    train_loader = loading.loader(loading.Batches(train), sampler, workers, draws)
-    steps = config.train.epochs * len(train_loader)
+    steps_per_epoch = math.ceil(batches.per_epoch / config.train.accumulate)
+    steps = config.train.epochs * steps_per_epoch
     total_steps = min(steps, config.train.max_steps or steps)
 
     with _global_generator, torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         spec = data.spec
         model: nn.Module = component(config.model, num_classes=spec.num_classes, input_shape=spec.input_shape)
-    # The optimizer comes afterwards: .to() replaces the parameters.
-    model = model.to(device)
+    model = to_device(model, device)
     collectives.broadcast(model)
     criterion = component(config.criterion, reduction="none")
     if isinstance(criterion, nn.Module):
         criterion = criterion.to(device)
-    optimizer = component(config.optimizer, params=list(model.parameters()))
+    # The optimizer comes afterwards: .to() replaces the parameters.
+    optimizer = component(config.optimizer, params=grouped(model, config.param_groups))
     scheduler = component(
-        config.scheduler, optimizer=optimizer, total_steps=total_steps, steps_per_epoch=len(train_loader)
+        config.scheduler, optimizer=optimizer, total_steps=total_steps, steps_per_epoch=steps_per_epoch
     )
-    gradients = Gradients(model, criterion, optimizer, device)
-    strategy = STRATEGIES[config.strategy](gradients, optimizer, feed(config.loader, device))
+    forward = Forward(model, criterion, config.precision == "bf16")
+    gradients = Gradients(forward, optimizer, device)
+    clipping = Clipping(optimizer, config.train.clip_norm, config.train.clip_value)
+    average = Average(model, optimizer, config.train.ema_decay) if config.train.ema_decay else None
     return Parts(
         device=device,
         replicas=replicas,
         model=model,
-        criterion=criterion,
+        forward=forward,
         optimizer=optimizer,
         scheduler=scheduler,
         gradients=gradients,
-        strategy=strategy,
-        train_loader=train_loader,
-        set_epoch=sampler.set_epoch,
-        val_loader=loading.loader(loading.MaskedBatches(val), val_sampler, workers, draws),
-        train_samples=replicas * config.loader.batch_size,
+        clipping=clipping,
+        average=average,
+        strategy=STRATEGIES[config.strategy](gradients, optimizer, feed(config.loader, device)),
+        train_loader=loading.loader(loading.Batches(train), batches, workers),
+        batches=batches,
+        reseed=lambda step: runtime.reseed(config.seed, ordinal, step, device),
+        val_loader=loading.loader(loading.MaskedBatches(val), val_sampler, workers),
+        train_samples=replicas * config.loader.batch_size * config.train.accumulate,
         val_samples=len(val_indices),
+        steps_per_epoch=steps_per_epoch,
         total_steps=total_steps,
     )
+
+
+def to_device(model: nn.Module, device: torch.device) -> nn.Module:
+    """The model on the device, with the parameters shared that were shared before: ``.to`` unties them."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    model = model.to(device)
+    for first, *others in names.values():
+        for name in others:
+            module, _, attribute = name.rpartition(".")
+            setattr(model.get_submodule(module), attribute, model.get_parameter(first))
+    return model
+
+
+def grouped(model: nn.Module, groups: ParamGroups) -> list[Any]:
+    """What an optimizer gets as ``params``.
+
+    Args:
+        model: on the device.
+        groups: see the schema.
+
+    Raises:
+        ValueError: a group fits no parameter.
+    """
+    if groups == "all":
+        return list(model.parameters())
+    named = dict(model.named_parameters())
+    if groups == "no_decay":
+        flat = [parameter for parameter in named.values() if parameter.ndim <= 1]
+        rest = [parameter for parameter in named.values() if parameter.ndim > 1]
+        found: list[dict[str, Any]] = [{"params": rest}, {"params": flat, "weight_decay": 0.0}]
+        return [group for group in found if group["params"]]
+    chosen: list[dict[str, Any]] = []
+    for group in groups:
+        fitting = [name for name in named if re.search(group.params, name)]
+        if not fitting:
+            raise ValueError(
+                f"param_groups: {group.params!r} fits no parameter of the model; it has {', '.join(named)}"
+            )
+        chosen.append({"params": [named.pop(name) for name in fitting], **group.options})
+    # The rest comes first: what is shown as the learning rate is that of the first group.
+    return [{"params": list(named.values())}, *chosen] if named else chosen
 
 
 def feed(loader: Loader, device: torch.device) -> Feed:
@@ -117,6 +175,6 @@ def feed(loader: Loader, device: torch.device) -> Feed:
     return ParallelFeed(device, {f.name: getattr(loader, f.name) for f in fields(loader) if f.name not in shared})
 
 
-def trackers(config: Config, directory: Path) -> list[Callback]:
+def trackers(config: Config, directory: Path) -> dict[str, Callback]:
     """The trackers that the config names; replica 0 has them."""
-    return [component(tracker, directory=directory) for tracker in config.tracking.values()]
+    return {name: component(tracker, directory=directory) for name, tracker in config.tracking.items()}

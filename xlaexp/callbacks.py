@@ -1,6 +1,6 @@
 """The moments of a run at which others may look on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,8 @@ class Run:
     """Optimizer steps of one epoch."""
     metric: str
     """Name of the objective."""
+    step: int = 0
+    """Optimizer steps that were taken before, where it goes on from a checkpoint."""
 
 
 class Callback:
@@ -46,6 +48,16 @@ class Callback:
     def evaluate(self, step: int, scalars: Scalars) -> None:
         """After each evaluation; the weights are those after ``step`` steps."""
 
+    def checkpoint(self, step: int) -> None:
+        """Before a checkpoint is written: what was logged so far should be on disk."""
+
+    def state(self) -> Mapping[str, Any]:
+        """Tensors and plain data that a checkpoint keeps for it."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Before ``start``, where a run goes on from a checkpoint: what :meth:`state` returned then."""
+
     def end(self, result: Result | None) -> None:
         """At the end; None where the run has failed or was interrupted."""
 
@@ -54,11 +66,12 @@ class Callbacks(Callback):
     """Several as one; ``end`` reaches all, whatever one of them raises.
 
     Args:
-        callbacks: in the order in which they are called.
+        callbacks: by the names under which a checkpoint keeps their states, in the order in which they are called.
     """
 
-    def __init__(self, callbacks: Sequence[Callback]) -> None:
-        self._all = tuple(callbacks)
+    def __init__(self, callbacks: Mapping[str, Callback]) -> None:
+        self._named = dict(callbacks)
+        self._all = tuple(self._named.values())
         # Most callbacks have nothing to do at a step, which is the one moment that has to be fast.
         self._steppers = tuple(c for c in self._all if type(c).step is not Callback.step)
 
@@ -86,6 +99,21 @@ class Callbacks(Callback):
         """See :class:`Callback`."""
         for callback in self._all:
             callback.evaluate(step, scalars)
+
+    def checkpoint(self, step: int) -> None:
+        """See :class:`Callback`."""
+        for callback in self._all:
+            callback.checkpoint(step)
+
+    def state(self) -> Mapping[str, Any]:
+        """See :class:`Callback`."""
+        return {name: state for name, callback in self._named.items() if (state := callback.state())}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See :class:`Callback`; of one that is new nothing was kept."""
+        for name, callback in self._named.items():
+            if name in state:
+                callback.restore(state[name])
 
     def end(self, result: Result | None) -> None:
         """See :class:`Callback`."""

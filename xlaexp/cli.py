@@ -7,6 +7,7 @@ else that Hydra's command line offers (``--help``, ``--cfg``, ``--info``, comple
 import argparse
 import logging
 import os
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -24,14 +25,15 @@ from hydra.errors import HydraException
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, read_write
 
-from xlaexp import __version__, environment
+from xlaexp import __version__, environment, stopping
 from xlaexp.config import choices
 from xlaexp.config.compose import check_composed, compose
 from xlaexp.config.errors import ConfigError
 from xlaexp.config.loader import SweepConfigLoader
 from xlaexp.config.resolvers import register_resolvers
-from xlaexp.failure import INTERRUPTED, RunFailedError
+from xlaexp.failure import RunFailedError
 from xlaexp.host import this_host
+from xlaexp.stopping import StoppedError
 from xlaexp.summary import show
 from xlaexp.sweep import isolated
 from xlaexp.sweep.command import sweep
@@ -42,6 +44,9 @@ log = logging.getLogger("xlaexp")
 
 BAD_CONFIG = 2
 RUN_FAILED = 1
+_TAKEN = (
+    "hydra.run.dir: {} already holds a run; go on with it by resume=auto, use another one, or leave hydra.run.dir out"
+)
 
 
 def main() -> None:
@@ -63,7 +68,7 @@ def main() -> None:
     except HydraException as error:
         stop(f"The config has an error:\n  - {error}", BAD_CONFIG)
     except KeyboardInterrupt:
-        stop("Interrupted.", INTERRUPTED)
+        stop("Interrupted.", 128 + (stopping.requested() or signal.SIGINT))
     finally:
         GlobalHydra.instance().clear()
 
@@ -119,10 +124,8 @@ def run(arguments: argparse.Namespace) -> None:
     with read_write(cfg.hydra):
         cfg.hydra.mode = RunMode.RUN
     directory = Path(str(cfg.hydra.run.dir))
-    if (directory / environment.FILE).exists():
-        raise ConfigError(
-            [f"hydra.run.dir: {directory} already holds a run; use another one, or leave hydra.run.dir out"]
-        )
+    if (directory / environment.FILE).exists() and cfg.resume != "auto":
+        raise ConfigError([_TAKEN.format(directory)])
     callbacks = Callbacks(cfg)
     callbacks.on_run_start(config=cfg, config_name=name)
     result = run_job(
@@ -147,9 +150,9 @@ def job(cfg: DictConfig) -> float | list[float]:
     config = replace(check_composed(cfg, this_host()), trial=trial_of(hydra_node))
     directory = Path(hydra_node.runtime.output_dir)
     try:
-        environment.claim(directory, __version__)
+        environment.claim(directory, __version__, again=config.resume == "auto")
     except FileExistsError:
-        raise ConfigError([f"hydra.run.dir: {directory} already holds a run; use another one"]) from None
+        raise ConfigError([_TAKEN.format(directory)]) from None
     if config.platform == "CPU" and this_host().pjrt_device is None:
         log.info("No TPU found and PJRT_DEVICE is not set: running on XLA:CPU.")
     # torch_xla would choose by itself when it is imported, and say so in its own words.
@@ -171,6 +174,8 @@ def job_in_child(cfg: DictConfig) -> float | list[float]:
 
 
 def _fail(error: Exception) -> NoReturn:
+    if isinstance(error, StoppedError):
+        stop(f"The run was {error}. The same command with resume=auto and its hydra.run.dir goes on.", error.code)
     if isinstance(error, RunFailedError | JobFailedError):
         stop(str(error), RUN_FAILED)
     raise error

@@ -13,6 +13,7 @@ from xlaexp.files import write_json
 
 FILE = "environment.json"
 _PACKAGES = ("torch", "torch_xla", "torchvision", "libtpu", "hydra-core", "omegaconf", "numpy", "tensorboard")
+_OUTCOMES = ("result.json", "failure.json")
 _VARIABLES = (
     "XLA_FLAGS",
     "LIBTPU_INIT_ARGS",
@@ -22,12 +23,13 @@ _VARIABLES = (
 )
 
 
-def claim(directory: Path, version: str) -> None:
+def claim(directory: Path, version: str, again: bool = False) -> None:
     """Makes an output directory this run's own, and writes what is known before the launch.
 
     Args:
         directory: the output directory, which exists.
         version: xlaexp's own version.
+        again: whether the run that has the directory already goes on; what it was made with before is kept.
 
     Raises:
         FileExistsError: the directory already holds a run.
@@ -36,14 +38,27 @@ def claim(directory: Path, version: str) -> None:
         "xlaexp": version,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "packages": {name: found for name in _PACKAGES if (found := _version(name))},
+        "packages": versions(),
         "git": _git(Path.cwd()),
         "command": [Path(sys.executable).name, *sys.orig_argv[1:]],
         "directory": str(Path.cwd()),
         "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
     }
-    with (directory / FILE).open("x") as file:
+    path = directory / FILE
+    if again and path.exists():
+        before = json.loads(path.read_text())
+        content["before"] = [*before.pop("before", []), before]
+        for left in _OUTCOMES:  # of the part that has ended
+            (directory / left).unlink(missing_ok=True)
+        write_json(path, content)
+        return
+    with path.open("x") as file:
         json.dump(content, file, indent=2)
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that decide about numbers."""
+    return {name: found for name in _PACKAGES if (found := _version(name))}
 
 
 def add(directory: Path, **facts: Any) -> None:

@@ -6,8 +6,6 @@ import threading
 from pathlib import Path
 
 FILE = "failure.json"
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
 GRACE_S = 3.0
 _POLL_S = 0.2
 

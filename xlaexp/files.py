@@ -21,8 +21,18 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], None]) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+        sync_directory(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def sync_directory(directory: Path) -> None:
+    """Makes new names in a directory survive a power failure."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_json(path: Path, content: Any) -> None:

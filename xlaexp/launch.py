@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from xlaexp import failure, replica
+from xlaexp import failure, replica, stopping
 from xlaexp.config.schema import Config
+from xlaexp.console import console
 from xlaexp.result import Result
 from xlaexp.xla import replicas, runtime
 
@@ -26,10 +27,15 @@ def launch(config: Config, directory: Path) -> Result:
 
     Raises:
         RunFailedError: a replica failed; the message says which and why.
+        StoppedError: the run was asked to stop; its checkpoint is on disk.
     """
+    stopping.clear()
     try:
-        LAUNCHERS[config.device.launch](config, directory)
+        with _stoppable():
+            LAUNCHERS[config.device.launch](config, directory)
         return Result.read(directory)
+    except stopping.StoppedError:
+        raise
     except Exception as error:
         reason = failure.describe(directory)
         if reason is None:
@@ -56,7 +62,7 @@ def multi(config: Config, directory: Path) -> None:
             "device=multi cannot start here: this process has already started the XLA runtime (by a run with "
             "device=single, a tensor on 'xla' or torch_xla.device()); start it in a process of its own"
         )
-    with replicas.environment(config.platform, config.replicas), _interruptible():
+    with replicas.environment(config.platform, config.replicas):
         replicas.launch_all(replica.run_in_child, (config, directory))
 
 
@@ -97,26 +103,36 @@ def serve_several_runs() -> None:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
-    """Lets Ctrl-C end the children too: they inherit the handler, and the parent ends them besides.
+def _stoppable() -> Iterator[None]:
+    """Lets a signal stop the run at its next step boundary, and a second one end it at once.
 
-    Their replicas are threads, which a KeyboardInterrupt in the main thread would not reach.
+    Child processes inherit the handler. On a terminal Ctrl-C reaches them as well as their parent, so that they take
+    any number of signals for one; at the second one their parent ends them.
     """
     parent = os.getpid()
 
-    def interrupt(signum: int, frame: FrameType | None) -> None:
+    def stop(signum: int, frame: FrameType | None) -> None:
+        again = stopping.requested() is not None
+        stopping.request(signum)
         if os.getpid() != parent:
-            os._exit(failure.INTERRUPTED)
+            return
         for child in multiprocessing.active_children():
-            child.terminate()
-        raise KeyboardInterrupt
+            if again:
+                child.kill()
+            elif child.pid is not None:
+                os.kill(child.pid, signum)
+        if again:
+            console.show_cursor()  # a child's progress bar may have taken it away
+            raise KeyboardInterrupt
+        log.warning("stops after this step, and saves; the same signal again ends it at once")
 
     try:
-        previous = signal.signal(signal.SIGINT, interrupt)
+        previous = {number: signal.signal(number, stop) for number in stopping.SIGNALS}
     except ValueError:  # not the main thread: whoever owns it handles signals
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)

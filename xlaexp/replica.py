@@ -4,17 +4,22 @@ import logging
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from xlaexp import environment, failure
+from xlaexp import checkpoint, environment, failure
 from xlaexp.build import build, trackers
 from xlaexp.callbacks import Callback, Callbacks, Run
-from xlaexp.checkpoint import Checkpoints
+from xlaexp.checkpoint import CheckpointError, Store
 from xlaexp.config.schema import Config
 from xlaexp.console import speak_as
 from xlaexp.pruning import Pruning
+from xlaexp.stopping import StoppedError
 from xlaexp.train.loop import fit
 from xlaexp.train.parts import Parts
 from xlaexp.train.progress import ProgressBar
+from xlaexp.train.readings import Readings
+from xlaexp.train.saving import Saving
+from xlaexp.train.state import Progress, restore
 from xlaexp.xla import lockstep, runtime
 
 log = logging.getLogger("xlaexp")
@@ -39,6 +44,9 @@ def run(ordinal: int, config: Config, directory: Path) -> None:
         # Another replica has failed; what it says is what the user needs.
         log.info("stopped, because another replica has failed")
         raise
+    except StoppedError as stopped:
+        log.info("%s; its checkpoint is written", stopped)
+        raise
     except KeyboardInterrupt:
         log.info("interrupted")
         lockstep.abort()
@@ -62,33 +70,81 @@ def _run(ordinal: int, config: Config, directory: Path) -> None:
     compiled = runtime.compilations()
     runtime.seed(config.seed, ordinal)
     parts = build(config)
+    found = _checkpoint(config, directory)
     pruning = Pruning(config.trial, config.objective.metrics[0]) if config.trial and ordinal == 0 else None
-    callback = Callbacks(_callbacks(config, directory, parts, pruning) if ordinal == 0 else [])
-    result = None
+    callback = Callbacks(_callbacks(config, directory, pruning) if ordinal == 0 else {})
+    readings = Readings(parts, config.train.log_every, callback, config.train.on_nonfinite)
+    store = Store(directory, config.checkpoint.keep_last) if ordinal == 0 else None
+    saving = Saving(parts, config.checkpoint, readings, callback, store, lambda: _described(config))
+    progress, result = Progress(), None
     try:
+        if found is not None:
+            _resume(*found, parts, progress, readings, callback, saving)
         if ordinal == 0:
             _introduce(config, parts, directory)
-        steps_per_epoch = len(parts.train_loader)
-        callback.start(Run(config.raw, parts.total_steps, steps_per_epoch, config.objective.metrics[0]))
-        result = fit(parts, config.train, config.objective, callback, stoppable=config.trial is not None)
+        metric = config.objective.metrics[0]
+        callback.start(Run(config.raw, parts.total_steps, parts.steps_per_epoch, metric, progress.step))
+        result = fit(
+            parts, config.train, config.objective, callback, readings, saving, progress, config.trial is not None
+        )
         pruned = pruning is not None and pruning.stops
         result = replace(result, pruned=pruned, compilations=runtime.compilations() - compiled)
+        if store:
+            store.close()
     finally:
         callback.end(result)
     if ordinal == 0:
         result.write(directory)
 
 
-def _callbacks(config: Config, directory: Path, parts: Parts, pruning: Pruning | None) -> list[Callback]:
-    def state() -> dict[str, object]:
-        return {
-            "model": parts.model.state_dict(),
-            "optimizer": parts.optimizer.state_dict(),
-            "scheduler": parts.scheduler.state_dict(),
-        }
+def _callbacks(config: Config, directory: Path, pruning: Pruning | None) -> dict[str, Callback]:
+    ours: dict[str, Callback] = {"pruning": pruning} if pruning else {}
+    return {**trackers(config, directory), **ours, "progress bar": ProgressBar()}
 
-    checkpoints = Checkpoints(directory, state, config.objective.metrics[0], config.objective.modes[0])
-    return [*trackers(config, directory), checkpoints, *([pruning] if pruning else []), ProgressBar()]
+
+def _checkpoint(config: Config, directory: Path) -> tuple[Path, dict[str, Any]] | None:
+    """The checkpoint to go on from, or None."""
+    if config.resume is None:
+        return None
+    path = directory if config.resume == "auto" else Path(config.resume)
+    if path.is_file():
+        return path, checkpoint.load(path)
+    found = checkpoint.newest(path)
+    if found is None and config.resume != "auto":
+        raise CheckpointError(f"resume={path}: there is no checkpoint")
+    return found
+
+
+def _resume(
+    path: Path,
+    content: dict[str, Any],
+    parts: Parts,
+    progress: Progress,
+    readings: Readings,
+    callback: Callback,
+    saving: Saving,
+) -> None:
+    try:
+        exact = restore(parts, progress, readings, content)
+    except (KeyError, RuntimeError, ValueError) as error:
+        raise CheckpointError(
+            f"resume: {path} is the state of another model or optimizer: {error}; give the options of the run that "
+            "wrote it"
+        ) from error
+    callback.restore(content["callbacks"])
+    saving.best = content["best_value"]
+    log.info("goes on from %s, after step %d", path, progress.step)
+    if not exact:
+        log.warning(
+            "it was written by %d replicas, now there are %d: the samples go on where they stopped, the numbers will "
+            "differ",
+            content["replicas"],
+            parts.replicas,
+        )
+
+
+def _described(config: Config) -> dict[str, Any]:
+    return {"config": dict(config.raw), "versions": environment.versions()}
 
 
 def _introduce(config: Config, parts: Parts, directory: Path) -> None:

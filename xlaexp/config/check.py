@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -19,6 +19,9 @@ _NODES: Mapping[str, Any] = {
     "loader": schema.AnyLoader,
     "train": schema.Train,
     "objective": schema.Objective,
+    "checkpoint": schema.Checkpoint,
+    "precision": Literal["fp32", "bf16"],
+    "resume": str | None,
     "seed": schema.Count,
     "strategy": str,
     "plugins": list[str],
@@ -45,7 +48,13 @@ def check(raw: Mapping[str, Any], host: Host, directory: Path) -> schema.Config:
         if source.module_file(plugin) is None:
             errors.append(f"plugins: no module {plugin!r} can be imported; start from its directory or install it")
     values |= _components(raw, plugins, errors, directory)
-    known = {*_NODES, *_COMPONENTS, "tracking"}
+    values["param_groups"], problems = cross.param_groups(raw.get("param_groups", "all"), values.get("optimizer"))
+    errors += problems
+    if problems := cross.precision(raw.get("precision")):
+        errors[:] = [*(e for e in errors if not e.startswith("precision:")), *problems]
+    if values.get("resume") not in (None, "auto"):
+        values["resume"] = str(Path(directory, values["resume"]).expanduser())
+    known = {*_NODES, *_COMPONENTS, "tracking", "param_groups"}
     for key in raw:
         if key not in known:
             errors.append(f"{key}: {cross.hint(str(key)) or unknown('config key', str(key), known)}")
@@ -53,7 +62,10 @@ def check(raw: Mapping[str, Any], host: Host, directory: Path) -> schema.Config:
         values["device"], problems = cross.device(values["device"], host)
         errors += problems
     if "objective" in values:
-        errors += cross.objective(values["objective"])
+        errors += (problems := cross.objective(values["objective"]))
+        if "checkpoint" in values and not problems:
+            values["checkpoint"], problems = cross.checkpoint(values["checkpoint"], values["objective"])
+            errors += problems
     if {"strategy", "device", "loader"} <= values.keys():
         try:
             values["strategy"] = cross.strategy(values["strategy"], values["device"], values["loader"])

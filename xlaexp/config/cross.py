@@ -1,16 +1,21 @@
 """What contradicts what: checks that need more than one config node, or the machine, to decide."""
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from xlaexp.config.schema import (
     METRICS,
     AnyLoader,
+    Checkpoint,
     Component,
     Config,
     Device,
     MpDeviceLoader,
     Objective,
+    ParamGroup,
+    ParamGroups,
     Strategy,
 )
 from xlaexp.host import Host
@@ -84,7 +89,7 @@ def device(given: Device, host: Host) -> tuple[Device, list[str]]:
             "device: device=colab found no TPU; choose a TPU under Runtime > Change runtime type, or set "
             "PJRT_DEVICE=CPU to run on the CPU on purpose, or use device=single"
         )
-    return Device(given.launch, 1), problems + _libtpu(host)
+    return replace(given, replicas=1), problems + _libtpu(host)
 
 
 def _multi(given: Device, host: Host) -> tuple[Device, list[str]]:
@@ -107,7 +112,7 @@ def _multi(given: Device, host: Host) -> tuple[Device, list[str]]:
             f"device.replicas: CPU_NUM_DEVICES={preset} is set in the environment and contradicts "
             f"device.replicas={given.replicas}; unset it or use device.replicas={preset}"
         )
-    return Device("multi", given.replicas or preset or DEFAULT_CPU_REPLICAS), problems
+    return replace(given, replicas=given.replicas or preset or DEFAULT_CPU_REPLICAS), problems
 
 
 def _libtpu(host: Host) -> list[str]:
@@ -130,6 +135,62 @@ def objective(given: Objective) -> list[str]:
             "as in objective.metric=[val/accuracy,val/loss] objective.mode=[max,min]"
         )
     return problems
+
+
+def checkpoint(given: Checkpoint, objective: Objective) -> tuple[Checkpoint, list[str]]:
+    """The node with its metric and mode filled in, and what is wrong with them."""
+    if given.metric is None:
+        return replace(given, metric=objective.metrics[0], mode=given.mode or objective.modes[0]), []
+    problems = []
+    if given.metric not in METRICS:
+        problems.append(f"checkpoint.metric: {unknown('metric', given.metric, METRICS)}")
+    elif given.mode is None and given.metric not in objective.metrics:
+        problems.append(f"checkpoint.mode: say whether more {given.metric} is better: max, or min")
+    modes = dict(zip(objective.metrics, objective.modes, strict=False))
+    return replace(given, mode=given.mode or modes.get(given.metric)), problems
+
+
+def param_groups(raw: Any, optimizer: Component | None) -> tuple[ParamGroups, list[str]]:
+    """The node ``param_groups``, and what is wrong with it.
+
+    Args:
+        raw: plain data.
+        optimizer: whose options its groups may set; None where it is not known.
+    """
+    allowed = (optimizer.accepts if optimizer else frozenset()) - {"params"}
+    if raw in ("all", "no_decay"):
+        if raw == "no_decay" and optimizer and "weight_decay" not in allowed:
+            return "all", [f"param_groups: optimizer {optimizer.name!r} has no weight_decay; use param_groups=all"]
+        return raw, []
+    example = "all, no_decay, or a list such as [{params: bias, lr: 0.01}]"
+    if not isinstance(raw, list) or not raw:
+        return "all", [f"param_groups: has to be {example}"]
+    groups, problems = [], []
+    for number, group in enumerate(raw):
+        where = f"param_groups[{number}]"
+        if not isinstance(group, Mapping) or not isinstance(group.get("params"), str):
+            problems.append(f"{where}: needs params, a regular expression for the names of parameters; give {example}")
+            continue
+        try:
+            re.compile(group["params"])
+        except re.error as error:
+            problems.append(f"{where}.params: {group['params']!r} is no regular expression: {error}")
+        options = {str(name): value for name, value in group.items() if name != "params"}
+        if optimizer:
+            names = sorted(options.keys() - allowed)
+            problems += [f"{where}: {unknown(f'option of {optimizer.name}', name, allowed)}" for name in names]
+        groups.append(ParamGroup(group["params"], options))
+    return tuple(groups), problems
+
+
+def precision(raw: Any) -> list[str]:
+    """Says why a precision is not there."""
+    if raw in ("fp16", "float16", 16, "16-mixed", "fp16-mixed"):
+        return [
+            f"precision: {raw} needs a gradient scaler, which torch_xla has no more, and TPUs compute in bfloat16; use "
+            "precision=bf16"
+        ]
+    return []
 
 
 def data(

@@ -24,6 +24,8 @@ class Device:
     """single: this process. multi: torch_xla.launch, a replica a device. colab: xmp.spawn(fn, nprocs=1)."""
     replicas: Positive | None
     """Replicas on XLA:CPU; null: 2 with multi, else 1. On a TPU every chip is used."""
+    timeout: Annotated[float, Field(gt=0)] | None
+    """Seconds without a step after which a run is ended, with what its threads were doing; null: never."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,48 @@ class Train:
     """Epochs between two evaluations; the end of training is always evaluated."""
     overfit_batches: Count
     """Train and evaluate on this many batches of the training set only; 0: all of it."""
+    accumulate: Positive
+    """Batches an optimizer step: their gradients are added up, weighted by their samples."""
+    clip_norm: Annotated[float, Field(gt=0)] | None
+    """Greatest 2-norm of all gradients together, after their reduction over replicas; null: no limit."""
+    clip_value: Annotated[float, Field(gt=0)] | None
+    """Greatest absolute value of each gradient, after their reduction over replicas; null: no limit."""
+    ema_decay: Annotated[float, Field(gt=0, lt=1)] | None
+    """Decay of an exponential moving average of the weights, which is evaluated and saved; null: none."""
+    on_nonfinite: Literal["raise", "warn"]
+    """What a training loss that is NaN or infinite leads to at the next reading."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Config node ``checkpoint``: when the state of the training is saved, and which states are kept."""
+
+    __pydantic_config__ = _FORBID
+
+    every: Positive
+    """Units between two checkpoints; the end of training is always saved."""
+    unit: Literal["epoch", "step"]
+    """Of ``every``."""
+    keep_last: Positive
+    """Newest checkpoints that are kept; the best one is kept besides."""
+    metric: str | None
+    """The evaluation metric that decides which one is the best; null: the objective."""
+    mode: Mode | None
+    """Whether more or less of it is better; null: as for the objective."""
+
+
+@dataclass(frozen=True)
+class ParamGroup:
+    """Parameters with options of their own."""
+
+    params: str
+    """Regular expression; those whose dotted name it matches somewhere. A parameter is in the first group it fits."""
+    options: Mapping[str, Any]
+    """Options of the optimizer: lr, weight_decay, ..."""
+
+
+ParamGroups = Literal["all", "no_decay"] | tuple[ParamGroup, ...]
+"""all: every parameter alike. no_decay: no weight decay for biases and norms (parameters of one dimension)."""
 
 
 METRICS = ("val/loss", "val/accuracy")
@@ -156,6 +200,13 @@ class Config:
     device: Device
     loader: PlainLoader | MpDeviceLoader
     train: Train
+    precision: Literal["fp32", "bf16"]
+    """fp32, or bf16: matrix products and convolutions in bfloat16 by torch.autocast, parameters in float32."""
+    param_groups: ParamGroups
+    """Options of the optimizer that hold for some parameters only."""
+    checkpoint: Checkpoint
+    resume: str | None
+    """auto: go on from the newest good checkpoint in the output directory, if there is one; a path: from there."""
     objective: Objective
     model: Component
     data: Component

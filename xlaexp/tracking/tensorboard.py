@@ -24,7 +24,7 @@ class TensorBoardTracker(Callback):
     """
 
     def __init__(self, directory: Path) -> None:
-        self._writer = SummaryWriter(str(directory / "tb"))  # type: ignore[no-untyped-call]
+        self._directory = directory / "tb"
 
     def start(self, run: Run) -> None:
         """Writes the config, as text and as hyper-parameters.
@@ -32,6 +32,10 @@ class TensorBoardTracker(Callback):
         ``SummaryWriter.add_hparams`` would open a second event file in a run of its own; the same summaries
         in this file put the hyper-parameters beside the scalars they led to.
         """
+        # Of what was written after the checkpoint TensorBoard is told to forget it.
+        first = run.step + 1 if run.step else 0
+        purge = first if any(self._directory.glob("events.out.*")) else None
+        self._writer = SummaryWriter(str(self._directory), purge_step=purge)  # type: ignore[no-untyped-call]
         text = json.dumps(run.config, indent=2)
         self._writer.add_text("config", f"```json\n{text}\n```")  # type: ignore[no-untyped-call]
         experiment, session, self._finished = hparams(  # type: ignore[no-untyped-call]
@@ -49,12 +53,17 @@ class TensorBoardTracker(Callback):
         self.log(step, scalars)
         self._writer.flush()  # type: ignore[no-untyped-call]
 
+    def checkpoint(self, step: int) -> None:
+        """Writes what waits in memory."""
+        self._writer.flush()  # type: ignore[no-untyped-call]
+
     def end(self, result: Result | None) -> None:
         """Writes the objective, and closes the file."""
         if result is not None:
             self._writer.add_scalar(OBJECTIVE, result.objective, result.steps)  # type: ignore[no-untyped-call]
             self._add(self._finished)
-        self._writer.close()  # type: ignore[no-untyped-call]
+        if hasattr(self, "_writer"):  # else the run has failed before it started
+            self._writer.close()  # type: ignore[no-untyped-call]
 
     def _add(self, *summaries: Any) -> None:
         for summary in summaries:

@@ -4,7 +4,6 @@ from contextlib import closing
 
 import torch
 
-from xlaexp.train.gradients import per_sample
 from xlaexp.train.parts import Parts
 from xlaexp.xla import collectives
 
@@ -12,19 +11,28 @@ from xlaexp.xla import collectives
 def evaluate(parts: Parts) -> dict[str, float]:
     """Loss and accuracy over the whole validation set.
 
-    The sums of losses, of hits and of samples are kept on the device, added over replicas once, and read once.
+    The sums of losses, of hits and of samples are kept on the device, added over replicas once, and read once. The
+    running statistics of normalisation layers are averaged over replicas before, and the averaged weights stand in
+    for the last ones where there are any.
 
     Raises:
         RuntimeError: the replicas together did not see every sample once.
     """
     parts.strategy.drain()
+    collectives.average_buffers(parts.model)
+    if parts.average:
+        with parts.average.in_place():
+            return _evaluate(parts)
+    return _evaluate(parts)
+
+
+def _evaluate(parts: Parts) -> dict[str, float]:
     parts.model.eval()
     sums = torch.zeros(3).to(parts.device)
     batches = 0
     with torch.no_grad(), closing(parts.strategy.batches(parts.val_loader)) as loader:
         for inputs, targets, mask in loader:
-            outputs = parts.model(inputs)
-            losses = per_sample(parts.criterion(outputs, targets), len(targets))
+            outputs, losses = parts.forward(inputs, targets)
             hits = (outputs.argmax(1) == targets).to(losses.dtype)
             sums = sums + torch.stack([(losses * mask).sum(), (hits * mask).sum(), mask.sum()])
             parts.strategy.mark()

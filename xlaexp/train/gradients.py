@@ -1,4 +1,4 @@
-"""Forward and backward of a batch."""
+"""Forward and backward of a batch, and what happens to gradients and weights around the optimizer's step."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,38 +28,93 @@ def per_sample(losses: torch.Tensor, samples: int) -> torch.Tensor:
     return losses if losses.ndim == 1 else losses.flatten(1).mean(1)
 
 
-class Gradients:
-    """Forward and backward of one batch; sums the losses on the device until they are taken.
+class Forward:
+    """The model and the criterion, in the precision of the run.
 
     Args:
         model: on the device.
         criterion: returns one loss a sample.
+        bf16: whether matrix products and convolutions are computed in bfloat16; parameters stay float32.
+    """
+
+    def __init__(self, model: nn.Module, criterion: Criterion, bf16: bool) -> None:
+        self._model, self._criterion, self._bf16 = model, criterion, bf16
+
+    def __call__(self, inputs: Any, targets: Any) -> tuple[Any, torch.Tensor]:
+        """Outputs, and losses of shape (batch,)."""
+        with torch.autocast("xla", dtype=torch.bfloat16, enabled=self._bf16):
+            outputs = self._model(inputs)
+            return outputs, per_sample(self._criterion(outputs, targets), len(targets))
+
+
+class Gradients:
+    """Forward and backward of one batch; sums the losses on the device until they are taken.
+
+    Args:
+        forward: of a batch.
         optimizer: whose gradients are cleared first.
         device: where the sum is kept.
     """
 
-    def __init__(self, model: nn.Module, criterion: Criterion, optimizer: Optimizer, device: torch.device) -> None:
-        self._model = model
-        self._criterion = criterion
+    def __init__(self, forward: Forward, optimizer: Optimizer, device: torch.device) -> None:
+        self._forward = forward
         self._optimizer = optimizer
         self._device = device
-        self._losses = self._zero()
+        self.losses = self._uploaded(0.0)
 
-    def __call__(self, batch: Any) -> None:
-        """Records forward and backward of a batch (inputs, targets)."""
+    def __call__(self, batch: Any, first: bool = True, weight: float = 1.0) -> None:
+        """Records forward and backward of a batch (inputs, targets).
+
+        Args:
+            batch: on the device.
+            first: whether it is the first of its optimizer step; the gradients of the others are added.
+            weight: its part of the samples of the step.
+        """
         inputs, targets = batch
-        self._optimizer.zero_grad()
-        loss = per_sample(self._criterion(self._model(inputs), targets), len(targets)).mean()
+        if first:
+            self._optimizer.zero_grad()
+        _, losses = self._forward(inputs, targets)
+        loss = losses.mean() if weight == 1.0 else losses.mean() * weight
         loss.backward()  # type: ignore[no-untyped-call]
         # Not in place: that costs ten times as much to record (torch checks shapes in Python for it).
-        self._losses = self._losses + loss.detach()
+        self.losses = self.losses + loss.detach()
 
     def take(self) -> torch.Tensor:
-        """The sum of the losses since the last call; to be read after the next mark only."""
-        taken, self._losses = self._losses, self._zero()
+        """The sum of the losses of shape (1,) since the last call; to be read after the next mark only."""
+        taken, self.losses = self.losses, self._uploaded(0.0)
         return taken
 
-    def _zero(self) -> torch.Tensor:
+    def give_back(self, losses: float) -> None:
+        """Sets the sum of the losses to that of an interrupted run."""
+        self.losses = self._uploaded(losses)
+
+    def _uploaded(self, value: float) -> torch.Tensor:
         # Uploaded, not made on the device, and not of shape (): both would be a constant of the graph, so that
         # the step after a reading would be another graph than the others.
-        return torch.zeros(1).to(self._device)
+        return torch.tensor([value]).to(self._device)
+
+
+class Clipping:
+    """Limits the gradients right before the optimizer's step: after they have been reduced over replicas.
+
+    Args:
+        optimizer: whose gradients are limited, whoever calls its ``step``.
+        norm: greatest 2-norm of all gradients together; None: no limit.
+        value: greatest absolute value of each; None: no limit.
+
+    Attributes:
+        norm: of the gradients of the last step before they were limited, of shape (), if there is a limit to it.
+    """
+
+    def __init__(self, optimizer: Optimizer, norm: float | None, value: float | None) -> None:
+        self._norm, self._value = norm, value
+        self.norm: torch.Tensor | None = None
+        if norm is not None or value is not None:
+            optimizer.register_step_pre_hook(self._clip)
+
+    def _clip(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        if self._value is not None:
+            nn.utils.clip_grad_value_(parameters, self._value)
+        if self._norm is not None:
+            self.norm = nn.utils.clip_grad_norm_(parameters, self._norm).detach()

@@ -1,7 +1,9 @@
 """The training loop."""
 
 import time
+from collections.abc import Iterator
 from contextlib import closing
+from typing import NamedTuple
 
 from xlaexp.callbacks import Callback
 from xlaexp.config.schema import Objective, Train
@@ -9,10 +11,21 @@ from xlaexp.result import Result, improves
 from xlaexp.train.evaluate import evaluate
 from xlaexp.train.parts import Parts
 from xlaexp.train.readings import Readings
+from xlaexp.train.saving import Saving
+from xlaexp.train.state import Progress
 from xlaexp.xla import collectives
 
 
-def fit(parts: Parts, plan: Train, objective: Objective, callback: Callback, stoppable: bool = False) -> Result:
+def fit(
+    parts: Parts,
+    plan: Train,
+    objective: Objective,
+    callback: Callback,
+    readings: Readings,
+    saving: Saving | None = None,
+    progress: Progress | None = None,
+    stoppable: bool = False,
+) -> Result:
     """Trains and evaluates.
 
     Args:
@@ -20,6 +33,9 @@ def fit(parts: Parts, plan: Train, objective: Objective, callback: Callback, sto
         plan: how long, and how often to look.
         objective: which evaluation is the best.
         callback: looks on.
+        readings: of the training loss.
+        saving: saves the state of the training, and stops it if it is asked to; None: neither.
+        progress: where to go on; None: at the beginning.
         stoppable: whether ``callback.stops`` on one replica ends the training on all; they agree on it after every
             evaluation, in a collective of its own.
 
@@ -28,66 +44,114 @@ def fit(parts: Parts, plan: Train, objective: Objective, callback: Callback, sto
 
     Raises:
         RuntimeError: a loader handed out fewer batches than it promised.
+        StoppedError: the run was asked to stop.
     """
-    readings = Readings(parts, plan.log_every, callback)
+    progress = progress or Progress()
     parts.model.train()
     started = time.perf_counter()
-    step = epochs = 0
-    metrics: dict[str, float] = {}
-    best: dict[str, float] = {}
     first, mode = objective.metrics[0], objective.modes[0]
-    while step < parts.total_steps:
-        step = train_epoch(parts, epochs, step, readings, callback)
-        epochs += 1
-        if epochs % plan.eval_every == 0 or step == parts.total_steps:
+    stopped = False
+    epochs = progress.epoch
+    while not stopped and (progress.step < parts.total_steps or not progress.ended):
+        train_epoch(parts, plan, progress, readings, callback, saving)
+        epochs = progress.epoch + 1
+        parts.batches.start(progress.epoch, progress.samples)
+        if not len(parts.batches):  # unless max_steps ends the run in the middle of it
+            progress.epoch, progress.samples = epochs, 0
+        progress.ended = over = progress.step >= parts.total_steps
+        evaluated = None
+        if epochs % plan.eval_every == 0 or over:
             paused = readings.pause()
-            metrics = evaluate(parts)
-            if improves(metrics[first], best.get(first), mode):
-                best = metrics
-            callback.evaluate(step, metrics)
-            if stoppable and collectives.any_replica(callback.stops, parts.device):
-                break
+            progress.metrics = evaluated = evaluate(parts)
+            if improves(evaluated[first], progress.best.get(first), mode):
+                progress.best = evaluated
+            callback.evaluate(progress.step, evaluated)
+            stopped = stoppable and collectives.any_replica(callback.stops, parts.device)
             readings.resume(paused)
+        if saving:
+            saving.after_epoch(progress, evaluated, over or stopped)
     return Result(
         metric=first,
-        objective=best[first],
-        objectives={name: best[name] for name in objective.metrics},
-        metrics=metrics,
+        objective=progress.best[first],
+        objectives={name: progress.best[name] for name in objective.metrics},
+        metrics=progress.metrics,
         epochs=epochs,
-        steps=step,
+        steps=progress.step,
         replicas=parts.replicas,
         seconds=time.perf_counter() - started,
     )
 
 
-def train_epoch(parts: Parts, epoch: int, step: int, readings: Readings, callback: Callback) -> int:
-    """One epoch, or what max_steps leaves of it.
+class Turn(NamedTuple):
+    """What a batch is to its optimizer step."""
+
+    first: bool
+    last: bool
+    weight: float
+    """The batch's part of the step's samples."""
+    samples: int
+    """Of the whole step, on this replica."""
+
+
+def turns(sizes: list[int], accumulate: int) -> Iterator[Turn]:
+    """The batches of an epoch in groups of one optimizer step each; what is left over is a group, too.
+
+    Args:
+        sizes: samples of each batch.
+        accumulate: batches an optimizer step.
+    """
+    for start in range(0, len(sizes), accumulate):
+        group = sizes[start : start + accumulate]
+        for number, size in enumerate(group):
+            yield Turn(number == 0, number == len(group) - 1, size / sum(group), sum(group))
+
+
+def train_epoch(
+    parts: Parts,
+    plan: Train,
+    progress: Progress,
+    readings: Readings,
+    callback: Callback,
+    saving: Saving | None = None,
+) -> None:
+    """One epoch, or what an interruption and max_steps leave of it.
 
     Args:
         parts: what is trained.
-        epoch: its number, from 0.
-        step: optimizer steps taken before it.
+        plan: how many batches make a step.
+        progress: where it begins; moved on with every step. By the end all of them have been executed.
         readings: of the training loss.
         callback: looks on.
-
-    Returns:
-        Optimizer steps taken by its end; all of them have been executed.
+        saving: may save after a step, or stop.
     """
     strategy = parts.strategy
-    parts.set_epoch(epoch)
-    promised = step + min(len(parts.train_loader), parts.total_steps - step)
+    parts.batches.start(progress.epoch, progress.samples)
+    wanted = list(turns(parts.batches.sizes(), plan.accumulate))
+    ends = [number for number, turn in enumerate(wanted, 1) if turn.last]
+    if len(ends) > (left := parts.total_steps - progress.step):
+        wanted = wanted[: ends[left - 1] if left else 0]
+    fed = part = 0
     with closing(strategy.batches(parts.train_loader)) as batches:
-        for batch in batches:
-            readings.read(step - strategy.pending())
-            strategy.step(batch)
-            step += 1
-            readings.note(step)
+        # In this order: no batch is asked for after the last one that is wanted.
+        for turn, batch in zip(wanted, batches, strict=False):
+            readings.read(fed - strategy.pending())
+            part = 0 if turn.first else part + 1
+            parts.reseed(progress.step * plan.accumulate + part)
+            if turn.last:
+                strategy.step(batch, turn.first, turn.weight)
+            else:
+                strategy.accumulate(batch, turn.first, turn.weight)
+            fed += 1
+            if not turn.last:
+                continue
+            progress.step += 1
+            progress.samples += turn.samples * parts.replicas
+            readings.note(progress.step, fed)
             parts.scheduler.step()
-            callback.step(step)
-            if step == parts.total_steps:
-                break
+            callback.step(progress.step)
+            if saving:
+                saving.after_step(progress, fed, last=fed == len(wanted))
     strategy.drain()
-    readings.read(step)
-    if step != promised:
-        raise RuntimeError(f"the training loader ended {promised - step} batches early, in epoch {epoch}")
-    return step
+    readings.read(fed)
+    if fed != len(wanted):
+        raise RuntimeError(f"the training loader ended {len(wanted) - fed} batches early, in epoch {progress.epoch}")

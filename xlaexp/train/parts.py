@@ -10,7 +10,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
-from xlaexp.train.gradients import Criterion, Gradients
+from xlaexp.components.data.sampling import TrainBatches
+from xlaexp.train.averaging import Average
+from xlaexp.train.gradients import Clipping, Forward, Gradients
 from xlaexp.train.strategy import Strategy
 
 
@@ -21,21 +23,28 @@ class Parts:
     device: torch.device
     replicas: int
     model: nn.Module
-    criterion: Criterion
-    """Returns one loss a sample."""
+    forward: Forward
+    """The model and the criterion."""
     optimizer: Optimizer
     scheduler: LRScheduler
     gradients: Gradients
+    clipping: Clipping
+    average: Average | None
+    """Of the weights over the steps, if the config asks for it."""
     strategy: Strategy
     train_loader: DataLoader[Any]
     """This replica's share of the training batches."""
-    set_epoch: Callable[[int], None]
-    """Chooses the order of the training samples."""
+    batches: TrainBatches
+    """Chooses epoch and position of what the training loader yields."""
+    reseed: Callable[[int], None]
+    """Gives a step its own random stream on the device; the argument is a number that no other step has."""
     val_loader: DataLoader[Any]
     """This replica's share of the validation batches, padded and with masks."""
     train_samples: int
     """Training samples that a step of all replicas takes; the last one of an epoch may take fewer."""
     val_samples: int
     """Validation samples of all replicas."""
+    steps_per_epoch: int
+    """Optimizer steps of a whole epoch."""
     total_steps: int
     """Optimizer steps of the run."""

@@ -32,7 +32,7 @@ class ProgressBar(Callback):
 
     def start(self, run: Run) -> None:
         """Shows the bar, where there is a terminal to show it on."""
-        self._task = self._bar.add_task("", total=run.total_steps, loss="...", rate="")
+        self._task = self._bar.add_task("", total=run.total_steps, completed=run.step, loss="...", rate="")
         self._total = run.total_steps
         self._steps_per_epoch = run.steps_per_epoch
         if console.is_terminal:

@@ -16,19 +16,21 @@ from typing import Any, final
 from torch.optim import Optimizer
 
 from xlaexp.xla import collectives, runtime
-from xlaexp.xla.feed import Feed, Sized
+from xlaexp.xla.batches import Sized
+from xlaexp.xla.feed import Feed
 
 
 class Strategy(ABC):
-    """Takes training steps, and marks each exactly once.
+    """Takes training steps, and marks each batch exactly once.
 
     Args:
-        gradients: records forward and backward of a batch.
+        gradients: records forward and backward of a batch: (batch, whether it is the first of its optimizer step,
+            its part of the step's samples).
         optimizer: built from parameters on the device.
         feed: moves batches to the device, and marks steps or not.
     """
 
-    def __init__(self, gradients: Callable[[Any], None], optimizer: Optimizer, feed: Feed) -> None:
+    def __init__(self, gradients: Callable[[Any, bool, float], None], optimizer: Optimizer, feed: Feed) -> None:
         self._gradients = gradients
         self._optimizer = optimizer
         self._feed = feed
@@ -38,16 +40,27 @@ class Strategy(ABC):
         return self._feed.batches(loader)
 
     @abstractmethod
-    def step(self, batch: Any) -> None:
-        """Records forward, backward, reduction and optimizer step of a batch."""
+    def step(self, batch: Any, first: bool = True, weight: float = 1.0) -> None:
+        """Records forward, backward, reduction and optimizer step.
+
+        Args:
+            batch: on the device; the last one of its optimizer step.
+            first: whether it is the first one as well.
+            weight: its part of the samples of the step.
+        """
+
+    def accumulate(self, batch: Any, first: bool, weight: float) -> None:
+        """Records forward and backward of a batch whose optimizer step comes with a later one; see :meth:`step`."""
+        self._gradients(batch, first, weight)
+        self.mark()
 
     @abstractmethod
     def mark(self) -> None:
-        """Ends what was recorded for a batch that is no training step (an evaluation's)."""
+        """Ends what was recorded for a batch without an optimizer step."""
 
     @abstractmethod
     def pending(self) -> int:
-        """At a batch: the steps before it that have not been marked. Nothing they compute may be read."""
+        """At a batch: those before it that have not been marked. Nothing that they compute may be read."""
 
     @abstractmethod
     def drain(self) -> None:
@@ -73,9 +86,9 @@ class _MarkingStrategy(Strategy):
 class SyncStrategy(_MarkingStrategy):
     """One replica, plain loader."""
 
-    def step(self, batch: Any) -> None:
+    def step(self, batch: Any, first: bool = True, weight: float = 1.0) -> None:
         """See :class:`Strategy`."""
-        self._gradients(batch)
+        self._gradients(batch, first, weight)
         self._optimizer.step()
         runtime.sync()
 
@@ -84,9 +97,9 @@ class SyncStrategy(_MarkingStrategy):
 class BarrierStrategy(_MarkingStrategy):
     """Several replicas, plain loader."""
 
-    def step(self, batch: Any) -> None:
+    def step(self, batch: Any, first: bool = True, weight: float = 1.0) -> None:
         """See :class:`Strategy`."""
-        self._gradients(batch)
+        self._gradients(batch, first, weight)
         collectives.optimizer_step(self._optimizer, barrier=True)
 
 
@@ -94,9 +107,9 @@ class BarrierStrategy(_MarkingStrategy):
 class LoaderStrategy(Strategy):
     """Any number of replicas, MpDeviceLoader: it marks the step when the next batch is asked for."""
 
-    def step(self, batch: Any) -> None:
+    def step(self, batch: Any, first: bool = True, weight: float = 1.0) -> None:
         """See :class:`Strategy`; executed when the loader marks it."""
-        self._gradients(batch)
+        self._gradients(batch, first, weight)
         collectives.optimizer_step(self._optimizer, barrier=False)
 
     def mark(self) -> None:

@@ -4,7 +4,8 @@ import torch
 import torch_xla.core.xla_model as xm
 from torch import nn
 
-from xlaexp.xla import runtime
+from xlaexp import stopping
+from xlaexp.xla import lockstep, runtime
 
 
 def broadcast(model: nn.Module) -> None:
@@ -33,7 +34,60 @@ def any_replica(flag: bool, device: torch.device) -> bool:
     """Whether ``flag`` is set on at least one replica; the same answer on all. One mark where there are several."""
     if runtime.world_size() == 1:
         return flag
-    return bool(all_reduce_sum(torch.tensor([float(flag)]).to(device)).item())
+    return bool(all_reduce_max(float(flag), device))
+
+
+def gather(values: torch.Tensor) -> torch.Tensor:
+    """Every replica's values, exactly, executed.
+
+    Args:
+        values: shape (n,), on the device, executed already.
+
+    Returns:
+        Shape (replicas, n): row ``i`` is replica ``i``'s.
+    """
+    if runtime.world_size() == 1:
+        return values[None]
+    mask = torch.zeros(runtime.world_size(), 1)
+    mask[runtime.ordinal()] = 1
+    # Uploaded: as a constant it would make each replica's graph another one. The others add zeros: that is exact.
+    return all_reduce_sum(torch.where(mask.to(values.device) > 0, values[None], 0))
+
+
+def average_buffers(model: nn.Module) -> None:
+    """Gives every replica the mean over replicas of each floating-point buffer (BatchNorm's running statistics)."""
+    buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
+    if buffers and runtime.world_size() > 1:
+        xm.all_reduce(xm.REDUCE_SUM, buffers, scale=1.0 / runtime.world_size())
+        runtime.sync()
+
+
+def stop_requested(device: torch.device, may_ask: bool) -> int | None:
+    """The signal that asks the run to stop, in the same step on every replica; None as long as there is none.
+
+    Replicas that are threads of one process agree at every mark, without a collective. Those of several processes
+    agree when ``may_ask`` is true, which has to be in the same steps on all of them.
+
+    Args:
+        device: the replica's.
+        may_ask: whether a collective of its own is worth it in this step.
+    """
+    if runtime.world_size() == 1:
+        return stopping.requested()
+    if (agreed := lockstep.agreed()) is not None:
+        return agreed or None
+    if not may_ask:
+        return None
+    found = all_reduce_max(float(stopping.requested() or 0), device)
+    return int(found) or None
+
+
+def all_reduce_max(value: float, device: torch.device) -> float:
+    """The greatest of all replicas' values."""
+    values = torch.tensor([value]).to(device)
+    xm.all_reduce(xm.REDUCE_MAX, [values])
+    runtime.sync()
+    return float(values.item())
 
 
 def optimizer_step(optimizer: torch.optim.Optimizer, barrier: bool) -> None:

@@ -1,20 +1,14 @@
 """How batches reach the device, and whether that marks the step."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping
-from typing import Any, Protocol, final
+from collections.abc import Generator, Mapping
+from typing import Any, final
 
 import torch
 from torch_xla.distributed.parallel_loader import MpDeviceLoader
 
 from xlaexp.xla import runtime
-
-
-class Sized(Protocol):
-    """What a feed iterates over: a DataLoader, or anything with batches and a length."""
-
-    def __iter__(self) -> Iterator[Any]: ...
-    def __len__(self) -> int: ...
+from xlaexp.xla.batches import Packed, Sized
 
 
 class Feed(ABC):
@@ -56,8 +50,8 @@ class DirectFeed(Feed):
 class ParallelFeed(Feed):
     """torch_xla's MpDeviceLoader, with its traps closed.
 
-    An exception in the loader ends MpDeviceLoader's epoch in silence: here it reaches the caller. Leaving
-    early leaks its threads: here they are joined.
+    What the loader raises reaches the caller, batches are as the loader made them and in its order
+    (:class:`xlaexp.xla.batches.Packed`), and leaving early leaks no thread.
 
     Args:
         device: where batches go.
@@ -70,34 +64,19 @@ class ParallelFeed(Feed):
 
     def batches(self, loader: Sized) -> Generator[Any, None, None]:
         """See :class:`Feed`; marks a step before every ``batches_per_execution``-th batch and at the end."""
-        source = _Guarded(loader)
+        source = Packed(loader)
         parallel = MpDeviceLoader(source, self._device, **self._options)
         iterator = iter(parallel)
         self.unmarked = 0
         try:
-            for batch in iterator:
-                # The iterator counts batches since its last mark and is at 0 right after it (torch_xla 2.9.0).
-                self.unmarked = 1 if iterator._batches_yielded == 0 else self.unmarked + 1
-                yield batch
+            for number, tensors in iterator:
+                if iterator._batches_yielded == 0:  # it has marked a step just now (torch_xla 2.9.0)
+                    self.unmarked = 0
+                for batch in source.ready(number, tensors):
+                    self.unmarked += 1
+                    yield batch
             self.unmarked = 0
         finally:
             parallel._parallel_loader.close()  # the only way to end its threads; MpDeviceLoader has no close
         if source.error is not None:
             raise source.error
-
-
-class _Guarded:
-    """Keeps what a loader raises in the loader thread of MpDeviceLoader."""
-
-    def __init__(self, loader: Sized) -> None:
-        self._loader = loader
-        self.error: Exception | None = None
-
-    def __iter__(self) -> Iterator[Any]:
-        try:
-            yield from self._loader
-        except Exception as error:
-            self.error = error
-
-    def __len__(self) -> int:
-        return len(self._loader)

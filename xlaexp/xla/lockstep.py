@@ -17,6 +17,8 @@ import torch_xla
 import torch_xla.debug.metrics as met
 import torch_xla.runtime as xr
 
+from xlaexp import stopping
+
 _POLL_S = 2e-5
 
 
@@ -26,6 +28,10 @@ class Lockstep:
     Args:
         replicas: how many threads will meet at each mark.
         marker: the runtime's own step marker.
+
+    Attributes:
+        stop: the signal that had asked the run to stop when the replicas last met, or 0: the same for all of them
+            until they meet again.
     """
 
     def __init__(self, replicas: int, marker: Any) -> None:
@@ -35,8 +41,10 @@ class Lockstep:
         self._first_is_through = threading.Event()
         self._graphs = 0
         self._hits = 0
+        self.stop = 0
 
     def _begin(self) -> None:
+        self.stop = stopping.requested() or 0
         self._first_is_through.clear()
         self._graphs, self._hits = _graphs(), _hits()
 
@@ -124,6 +132,11 @@ def install() -> None:
             recording = threading.Lock()
             for name in _COLLECTIVES:
                 setattr(torch_xla._XLAC, name, _one_at_a_time(getattr(torch_xla._XLAC, name), recording))
+
+
+def agreed() -> int | None:
+    """The signal that had asked the run to stop at the last mark, or 0; None where replicas do not meet in here."""
+    return _installed.stop if _installed is not None else None
 
 
 def abort() -> None:

@@ -1,6 +1,7 @@
 """The device, its random stream, the step boundary, and transfers."""
 
 import random
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,9 @@ import torch_xla
 import torch_xla.core.xla_model as xm
 import torch_xla.debug.metrics as met
 import torch_xla.runtime as xr
+from torch.utils import _pytree as pytree
+
+_GOLDEN = 0x9E3779B97F4A7C15  # spreads consecutive steps over all bits (Steele et al. 2014, SplitMix)
 
 
 def is_initialized() -> bool:
@@ -37,6 +41,7 @@ def device_kind() -> str:
     return str(xm.xla_device_hw(device()))
 
 
+@cache
 def stream(base: int, replica: int) -> int:
     """A seed for one replica's own random stream, unlike those of other replicas and other seeds.
 
@@ -61,6 +66,20 @@ def seed(base: int, replica: int) -> None:
     random.seed(stream(base, first))
 
 
+def reseed(base: int, replica: int, step: int, target: torch.device) -> None:
+    """Gives a step its own random stream on the device, which does not depend on what was drawn before it.
+
+    The seed is an input of the graph, not a constant, and is uploaded only where something draws.
+
+    Args:
+        base: seed of the run.
+        replica: the replica's ordinal.
+        step: a number that no other step of the run has.
+        target: the replica's device.
+    """
+    xm.set_rng_state((stream(base, replica) + step * _GOLDEN) % 2**63, str(target))
+
+
 def sync() -> None:
     """Marks the step: what has been recorded on this replica is compiled (once) and executed."""
     torch_xla.sync()
@@ -79,23 +98,17 @@ def compilations() -> int:
 
 def upload(batch: Any, target: torch.device) -> Any:
     """The same structure with its tensors on ``target``; other leaves are left as they are."""
-    if isinstance(batch, torch.Tensor):
-        return batch.to(target)
-    if isinstance(batch, dict):
-        return type(batch)((key, upload(value, target)) for key, value in batch.items())
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(upload(value, target) for value in batch))
-    if isinstance(batch, list | tuple):
-        return type(batch)(upload(value, target) for value in batch)
-    return batch
+    return pytree.tree_map(lambda leaf: leaf.to(target) if isinstance(leaf, torch.Tensor) else leaf, batch)
 
 
 def download(state: Any) -> Any:
     """The same structure with its tensors copied to the CPU. Everything in it must have been executed."""
-    if isinstance(state, torch.Tensor):
-        return state.detach().cpu().clone() if state.device.type == "cpu" else state.detach().cpu()
-    if isinstance(state, dict):
-        return {key: download(value) for key, value in state.items()}
-    if isinstance(state, list | tuple):
-        return type(state)(download(value) for value in state)
-    return state
+    leaves, structure = pytree.tree_flatten(state)
+    there = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and leaf.device.type == "xla"]
+    # All at once: one by one takes ten times as long (torch_xla 2.9.0, CPU).
+    copies = torch_xla._XLAC._xla_get_cpu_tensors([leaves[i].detach() for i in there]) if there else []
+    moved = dict(zip(there, copies, strict=True))
+    return pytree.tree_unflatten(
+        [moved.get(i, leaf.clone() if isinstance(leaf, torch.Tensor) else leaf) for i, leaf in enumerate(leaves)],
+        structure,
+    )

@@ -17,6 +17,8 @@ class ArrayDataset(Dataset[Sample]):
         targets: shape (samples,).
     """
 
+    draws_nothing = True
+
     def __init__(self, inputs: np.ndarray, targets: np.ndarray) -> None:
         self._inputs = torch.from_numpy(inputs)
         self._targets = torch.from_numpy(targets)
