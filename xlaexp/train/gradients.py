@@ -71,13 +71,22 @@ class Gradients:
             weight: its part of the samples of the step.
         """
         inputs, targets = batch
-        if first:
-            self._optimizer.zero_grad()
+        earlier = [] if first else self._taken()
+        self._optimizer.zero_grad()
         _, losses = self._forward(inputs, targets)
         loss = losses.mean() if weight == 1.0 else losses.mean() * weight
         loss.backward()  # type: ignore[no-untyped-call]
+        for parameter, gradient in earlier:
+            # Not in place, as autograd would: what xm.reduce_gradients then writes would not reach ``parameter.grad``
+            # (torch_xla 2.9.0), and each replica would step with its own gradient.
+            parameter.grad = gradient if parameter.grad is None else gradient + parameter.grad
         # Not in place: that costs ten times as much to record (torch checks shapes in Python for it).
         self.losses = self.losses + loss.detach()
+
+    def _taken(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Parameters and their gradients so far."""
+        parameters = (parameter for group in self._optimizer.param_groups for parameter in group["params"])
+        return [(parameter, parameter.grad) for parameter in parameters if parameter.grad is not None]
 
     def take(self) -> torch.Tensor:
         """The sum of the losses of shape (1,) since the last call; to be read after the next mark only."""
