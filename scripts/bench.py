@@ -1,7 +1,7 @@
-"""Steps per second of xlaexp against a loop written by hand, for each strategy.
+"""Steps per second of xlaexp against a loop written by hand, for each strategy; and how long a sweep takes.
 
-Both train the same model on the same data, each in a process of its own, in turn; the table gives medians over
-the repeats and their ratio. Runs on XLA:CPU.
+Both loops train the same model on the same data, each in a process of its own, in turn; the table gives medians over
+the repeats and their ratio. For sweeps see bench_sweep.py. Runs on XLA:CPU.
 
 usage: .venv/bin/python scripts/bench.py [--repeats N] [--epochs N] [--only TEXT] [--json FILE]
 """
@@ -15,9 +15,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import bench_sweep
 from rich.console import Console
 from rich.table import Table
 
@@ -79,32 +81,51 @@ def xlaexp(cell: Cell, epochs: int) -> float:
     return statistics.median(rates[1:]) / BATCH
 
 
+def compare(cells: Sequence[Cell], repeats: int, epochs: int) -> dict[str, dict[str, list[float]]]:
+    """Steps per second of both contestants in each repeat."""
+    results: dict[str, dict[str, list[float]]] = {c.name: {"by hand": [], "xlaexp": []} for c in cells}
+    for repeat in range(repeats):
+        for cell in cells:
+            contestants = {"by hand": by_hand, "xlaexp": xlaexp}
+            # Each goes first in half of the repeats.
+            for name in sorted(contestants, reverse=bool(repeat % 2)):
+                results[cell.name][name].append(contestants[name](cell, epochs))
+            print(f"repeat {repeat + 1}: {cell.name}", file=sys.stderr)
+    return results
+
+
+def table(results: Mapping[str, Mapping[str, Sequence[float]]]) -> Table:
+    """Medians, and their ratio."""
+    title = f"Steps per second, MLP on digits, {os.cpu_count()} cores, Python {platform.python_version()}"
+    shown = Table(title=title)
+    for column in ("strategy, replicas x loader", "by hand", "xlaexp", "ratio"):
+        shown.add_column(column, justify="right" if column != "strategy, replicas x loader" else "left")
+    for name, measured in results.items():
+        hand, own = (statistics.median(measured[which]) for which in ("by hand", "xlaexp"))
+        shown.add_row(name, f"{hand:,.0f}", f"{own:,.0f}", f"{own / hand:.2f}")
+    return shown
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--only", default="", help="run the cells whose name has this text in it")
+    only = f"run the cells whose name has this text in it; {bench_sweep.NAME!r} for that part alone"
+    parser.add_argument("--only", default="", help=only)
     args = parser.parse_args()
     cells = [cell for cell in CELLS if args.only in cell.name]
-    results: dict[str, dict[str, list[float]]] = {c.name: {"by hand": [], "xlaexp": []} for c in cells}
-    for repeat in range(args.repeats):
-        for cell in cells:
-            contestants = {"by hand": by_hand, "xlaexp": xlaexp}
-            # Each goes first in half of the repeats.
-            for name in sorted(contestants, reverse=bool(repeat % 2)):
-                results[cell.name][name].append(contestants[name](cell, args.epochs))
-            print(f"repeat {repeat + 1}: {cell.name}", file=sys.stderr)
-    title = f"Steps per second, MLP on digits, {os.cpu_count()} cores, Python {platform.python_version()}"
-    table = Table(title=title)
-    for column in ("strategy, replicas x loader", "by hand", "xlaexp", "ratio"):
-        table.add_column(column, justify="right" if column != "strategy, replicas x loader" else "left")
-    for name, measured in results.items():
-        hand, own = (statistics.median(measured[which]) for which in ("by hand", "xlaexp"))
-        table.add_row(name, f"{hand:,.0f}", f"{own:,.0f}", f"{own / hand:.2f}")
-    Console().print(table)
+    content: dict[str, object] = {}
+    if cells:
+        results = compare(cells, args.repeats, args.epochs)
+        Console().print(table(results))
+        content |= results
+    if args.only in bench_sweep.NAME:
+        seconds, graphs = bench_sweep.measure(run, args.repeats)
+        Console().print(bench_sweep.table(seconds, graphs))
+        content[bench_sweep.NAME] = {"seconds": seconds, "graphs": graphs}
     if args.json:
-        args.json.write_text(json.dumps(results, indent=2))
+        args.json.write_text(json.dumps(content, indent=2))
 
 
 if __name__ == "__main__":

@@ -71,6 +71,23 @@ def test_a_panel_for_each_parameter_with_an_axis_of_its_kind() -> None:
     assert points(drawn(*entries, mode="min").axes[0], "best") == [(0.0001, 0.5)]
 
 
+@pytest.mark.parametrize(
+    ("values", "scale", "labels"),
+    [
+        (["0.001", "0.003", "0.01"], "log", ["0.001", "0.003", "0.01"]),
+        ([str(seed) for seed in range(1, 11)], "linear", [str(seed) for seed in range(1, 11)]),
+        (["0", "0.5", "100"], "linear", None),
+        (["8", "128"], "linear", ["8", "128"]),
+        (["1e-5", "1.1e-5", "0.1"], "log", None),
+    ],
+)
+def test_numbers_have_the_scale_that_keeps_them_apart(values: list[str], scale: str, labels: list[str] | None) -> None:
+    (axes,) = drawn(*(entry(n, [f"x={value}"], 0.5) for n, value in enumerate(values))).axes
+    assert axes.get_xscale() == scale
+    assert labels is None or tick_labels(axes) == labels
+    assert axes.get_xlim()[0] < min(map(float, values)) < max(map(float, values)) < axes.get_xlim()[1]
+
+
 def test_jobs_without_a_value_are_crosses_at_the_bottom() -> None:
     (axes,) = drawn(
         entry(0, ["lr=1"], 0.25),
@@ -87,6 +104,7 @@ def test_jobs_without_a_value_are_crosses_at_the_bottom() -> None:
     # Their height is a fraction of the axis, so that it does not stretch it.
     assert 0 < points(axes, "failed")[0][1] < 0.1
     assert axes.get_ylim()[0] > 0.1
+    assert axes.get_xlim()[0] < 1 < 6 < axes.get_xlim()[1]
 
 
 def test_values_that_are_no_plain_words() -> None:
@@ -164,7 +182,7 @@ def test_tables_have_a_column_for_what_differs_with_the_values_that_were_meant(t
     lines = (tmp_path / "results.md").read_text().splitlines()
     assert len(lines) == 2 + len(entries)
     assert r"| 2 | [x\|y,/z] | cnn |" in lines[6]
-    assert "| 0.3 |" in lines[4]
+    assert "| 0.3 |" in lines[3]
 
 
 def test_a_table_on_the_terminal_shows_values_as_they_are_and_only_failures_in_red(
@@ -179,7 +197,8 @@ def test_a_table_on_the_terminal_shows_values_as_they_are_and_only_failures_in_r
     assert any("[a,b]" in line for line in lines)
     (red,) = [line for line in lines if "\x1b[31m" in line]
     assert "[/c]" in red
-    assert lines[-1] == "3 jobs: 1 done, 1 failed, 1 pruned"
+    assert lines[-2] == "3 jobs: 1 done, 1 failed, 1 pruned"
+    assert lines[-1] == f"The same command with hydra.sweep.dir={tmp_path} runs what is left: 1 of them."
 
 
 def test_several_objectives_have_a_column_each(tmp_path: Path) -> None:
@@ -273,8 +292,11 @@ def test_tensorboard_over_a_sweep_shows_a_run_a_job_and_one_table_of_hyper_param
         statuses = ["STATUS_UNKNOWN", "STATUS_SUCCESS", "STATUS_FAILURE", "STATUS_RUNNING"]
         asked = {"experimentName": "", "allowedStatuses": statuses, "colParams": [], "startIndex": 0, "sliceSize": 100}
         groups = ask(f"{hparams}/session_groups", asked)["sessionGroups"]
-    assert "optimizer.lr" in {info["name"] for info in experiment["hparamInfos"]}
-    assert {info["name"]["tag"] for info in experiment["metricInfos"]} == {"objective", "val/accuracy"}
+    # What differs comes first, because the tab shows no more than five of them until it is asked to.
+    names = [info["name"] for info in experiment["hparamInfos"]]
+    assert names[0] == "optimizer.lr"
+    assert "model.hidden" in names
+    assert {info["name"]["tag"] for info in experiment["metricInfos"]} >= {"objective", "val/accuracy"}
     assert {group["name"] for group in groups} == set(runs)
     for group in groups:
         job = runs[group["name"]]

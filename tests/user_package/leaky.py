@@ -70,4 +70,5 @@ class Leaky(PoisonedData):
         random.seed()
         np.random.seed(None)
         if thread:
-            threading.Thread(target=threading.Event().wait, daemon=True).start()
+            # One that is no daemon keeps the process from ending.
+            threading.Thread(target=threading.Event().wait, daemon=job > 0).start()

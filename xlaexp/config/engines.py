@@ -1,6 +1,6 @@
 """Launchers that are not ours: what they need, and which options of ours they do not have."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from xlaexp.registry import unknown
 
@@ -30,6 +30,17 @@ def unknown_launcher(name: str, installed: list[str]) -> str:
     if name in EXTRAS:
         return f"the plugin of this launcher is not installed; pip install 'xlaexp[{EXTRAS[name]}]'"
     return unknown(GROUP, name, {*installed, *EXTRAS})
+
+
+def refused(overrides: Sequence[str], launcher: str) -> list[str]:
+    """What is wrong with options of ours that ``+`` has forced upon a launcher: it may take them for its own.
+
+    Args:
+        overrides: of the command line.
+        launcher: the choice that is in effect.
+    """
+    keys = {override: override.lstrip("+").partition("=")[0] for override in overrides if override.startswith("+")}
+    return [f"{override}: {advice}" for override, key in keys.items() if (advice := hint(key, launcher))]
 
 
 def hint(key: str, launcher: str) -> str | None:

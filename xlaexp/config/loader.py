@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 
 class SweepConfigLoader(ConfigLoaderImpl):
@@ -17,10 +17,7 @@ class SweepConfigLoader(ConfigLoaderImpl):
 
     def load_sweep_config(self, master_config: DictConfig, sweep_overrides: Sequence[str]) -> DictConfig:
         """See Hydra; the caller may change what it gets."""
-        # Unresolved: ${hydra:job.num} in an override is each job's own.
-        own = OmegaConf.to_container(master_config.hydra.overrides.hydra, resolve=False)
-        assert isinstance(own, list)
-        key = (*own, *sweep_overrides)
+        key = (*as_given(master_config.hydra.overrides.hydra), *sweep_overrides)
         if key not in self._composed:
             self._composed[key] = super().load_sweep_config(master_config, list(sweep_overrides))
         config = copy.deepcopy(self._composed[key])
@@ -30,3 +27,10 @@ class SweepConfigLoader(ConfigLoaderImpl):
     def __getstate__(self) -> dict[str, Any]:
         # A job's process has its config already.
         return {**self.__dict__, "_composed": {}}
+
+
+def as_given(overrides: ListConfig) -> list[str]:
+    """Overrides without their interpolations resolved: those are each job's own, where ``hydra:`` is known."""
+    given = OmegaConf.to_container(overrides, resolve=False)
+    assert isinstance(given, list)
+    return [str(override) for override in given]

@@ -20,7 +20,10 @@ def main() -> None:
         sys.exit(f"{directory} holds no sweep: there is no {ledger.FILE} in it")
     frame = directory / "multirun.yaml"
     mode = ledger.mode_of(DictConfig(OmegaConf.load(frame))) if frame.exists() else "max"
-    results.show(ledger.Ledger.read(directory), mode)
+    found = ledger.Ledger.read(directory)
+    if not ledger.in_use(directory):
+        found.recover()  # of a sweep that was killed; nothing is written
+    results.show(found, mode)
 
 
 if __name__ == "__main__":

@@ -2,16 +2,17 @@
 
 import logging
 import time
-from collections.abc import Sequence
 from types import TracebackType
 from typing import get_args
 
 from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
 from xlaexp.console import console
 from xlaexp.sweep.ledger import Entry, Ledger, State
+from xlaexp.sweep.results import label
 
 log = logging.getLogger("xlaexp")
 
@@ -21,12 +22,10 @@ class Display:
 
     Args:
         ledger: of the sweep.
-        entries: the jobs of this launch.
     """
 
-    def __init__(self, ledger: Ledger, entries: Sequence[Entry]) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._entries = entries
         self._live = Live(get_renderable=self._render, console=console, refresh_per_second=2, transient=True)
 
     def __enter__(self) -> "Display":
@@ -43,28 +42,32 @@ class Display:
     def started(self, entry: Entry) -> None:
         """Says that a job has been started."""
         again = f" (attempt {entry.attempts})" if entry.attempts > 1 else ""
-        log.info("job %d started%s: %s", entry.number, again, " ".join(entry.overrides))
+        log.info("job %d started%s: %s", entry.number, again, label(self._ledger.entries, entry))
 
     def ended(self, entry: Entry) -> None:
         """Says what became of a job."""
         seconds = (entry.ended or 0.0) - (entry.started or 0.0)
-        done = sum(e.finished or e.state == "failed" for e in self._entries)
-        of_all = f"{done} of {len(self._entries)} ended"
+        done = sum(e.finished or e.state == "failed" for e in self._ledger.entries)
+        of_all = f"{done} of {len(self._ledger.entries)} ended"
         if entry.finished:
             log.info("job %d %s: %.6g in %.1f s, %s", entry.number, entry.state, entry.objective, seconds, of_all)
         else:
             log.error("job %d failed: %s, %s", entry.number, entry.reason, of_all)
 
     def _render(self) -> RenderableType:
-        states = [entry.state for entry in self._entries]
+        states = [entry.state for entry in self._ledger.entries]
         head = "  ".join(f"{states.count(state)} {state}" for state in get_args(State) if state in states)
-        lines = [Text(head, style="bold")]
-        for entry in self._entries:
+        jobs = Table.grid(padding=(0, 1), expand=True)
+        jobs.add_column(no_wrap=True)
+        jobs.add_column(no_wrap=True, overflow="ellipsis", max_width=console.width // 2)
+        jobs.add_column(no_wrap=True, justify="right")
+        jobs.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+        for entry in self._ledger.entries:
             if entry.state == "running":
                 seconds = time.time() - (entry.started or time.time())
-                label = f"job {entry.number} {' '.join(entry.overrides)} {seconds:.0f} s"
-                lines.append(Text(f"{label}  {self._last_line(entry)}", no_wrap=True, overflow="ellipsis"))
-        return Group(*lines)
+                texts = (f"job {entry.number}", label(self._ledger.entries, entry), f"{seconds:.0f} s")
+                jobs.add_row(*map(Text, texts), Text(self._last_line(entry) or "starting", style="dim"))
+        return Group(Text(head, style="bold"), jobs)
 
     def _last_line(self, entry: Entry) -> str:
         """The last thing that a job has logged."""

@@ -6,6 +6,7 @@ becomes of the job's process, the worker goes on.
 
 import copy
 import logging
+import multiprocessing
 import os
 import shutil
 import signal
@@ -13,9 +14,12 @@ import sys
 import time
 import traceback
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from hydra import version
@@ -26,6 +30,7 @@ from omegaconf import DictConfig, OmegaConf, read_write
 
 from xlaexp import failure, host
 from xlaexp.config.errors import ConfigError
+from xlaexp.config.loader import as_given
 from xlaexp.config.resolvers import register_resolvers
 from xlaexp.failure import RunFailedError
 from xlaexp.result import Result
@@ -34,6 +39,7 @@ from xlaexp.sweep.ledger import Entry, Ledger
 
 log = logging.getLogger("xlaexp")
 
+_POLL_S = 0.5
 _LONGEST = 2000  # characters of a message: it has to fit into a pipe that nobody reads yet
 
 
@@ -68,11 +74,13 @@ def run(task: TaskFunction, cfg: DictConfig) -> float | list[float]:
         RunFailedError: the job failed; the message says why.
         ConfigError: its directory is in use, or another job's.
     """
+    if _abandoned():
+        os._exit(1)
     frame: Any = HydraConfig.instance().cfg
     sweep, directory = Path(str(frame.hydra.sweep.dir)), Path(str(frame.hydra.runtime.output_dir))
     try:
         with collect.claimed(directory):
-            number, overrides = int(frame.hydra.job.num), [str(o) for o in frame.hydra.overrides.task]
+            number, overrides = int(frame.hydra.job.num), as_given(frame.hydra.overrides.task)
             entry = collect.find(sweep, directory, number, overrides)
             if entry.finished:
                 log.info("job %d is done already", number)
@@ -109,10 +117,15 @@ def _wait(job: Job) -> str:
         context = processes.context(job.host)
         receiver, sender = context.Pipe(duplex=False)
         process = context.Process(target=_run, args=(job, sender))
-        process.start()
+        with _unknown_engine():
+            process.start()
     sender.close()
     try:
-        process.join()
+        while process.exitcode is None:
+            process.join(_POLL_S)
+            if _abandoned():
+                processes.end(process)
+                os._exit(1)
         said = receiver.recv() if receiver.poll() else None
     except EOFError:
         said = None
@@ -125,6 +138,31 @@ def _wait(job: Job) -> str:
     return failure.describe(job.directory) or said or ended
 
 
+def _abandoned() -> bool:
+    """Whether this is a worker of joblib whose command was killed: it would run what is queued, unseen.
+
+    Those of Ray end with their command by themselves, and jobs of a cluster are to outlive it.
+    """
+    this, origin = multiprocessing.current_process(), multiprocessing.parent_process()
+    return type(this).__module__.startswith("joblib.") and origin is not None and os.getppid() != origin.pid
+
+
+@contextmanager
+def _unknown_engine() -> Iterator[None]:
+    """Lets a process begin that knows nothing of its parent's main module and start method: they are the engine's.
+
+    joblib's start method is not there before joblib is imported, and Ray's main module takes a second to import.
+    """
+    method, main = multiprocessing.get_start_method(allow_none=True), sys.modules["__main__"]
+    multiprocessing.set_start_method(None, force=True)
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+        multiprocessing.set_start_method(method, force=True)
+
+
 def _run(job: Job, errors: "Connection[str, str]") -> None:
     """In the process: what Hydra has set up in the engine's worker, then the task."""
     processes.lead_group()
@@ -132,6 +170,9 @@ def _run(job: Job, errors: "Connection[str, str]") -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(job.environment)
+    if not job.frame.hydra.job.chdir:
+        with suppress(OSError):  # where the command was given: a worker of a cluster was started somewhere else
+            os.chdir(job.frame.hydra.runtime.cwd)
     register_resolvers()
     setup_globals()
     version.setbase(job.frame.hydra.runtime.version_base)

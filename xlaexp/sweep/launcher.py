@@ -127,6 +127,8 @@ class Sweep:
         Raises:
             ConfigError: a job cannot be run with these options.
         """
+        if not self._configs:  # the first batch; until its first job starts, torch_xla has to be imported
+            log.info("sweep in %s, %d job(s) at a time", self._ledger.directory, self._options.n_jobs)
         entries = self._enter(job_overrides, first)
         self._run(entries)
         more = sum(not entry.finished for entry in entries) - 1
@@ -175,9 +177,8 @@ class Sweep:
             entry.state = "queued"
         left = {entry.number: self._options.retries for entry in queue}
         running: list[Running] = []
-        log.info("%d jobs, %d at a time, in %s", len(queue), self._options.n_jobs, self._ledger.directory)
         try:
-            with Display(self._ledger, entries) as display:
+            with Display(self._ledger) as display:
                 while queue or running:
                     while queue and len(running) < self._options.n_jobs:
                         position = self._pool.next([self._kinds[entry.number] for entry in queue])

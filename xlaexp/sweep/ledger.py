@@ -9,15 +9,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 from omegaconf import DictConfig, OmegaConf
 
 from xlaexp.files import write_json
+from xlaexp.result import FILE as RESULT
 from xlaexp.result import Result
 
 FILE = "sweep.json"
 _WAIT_S = 30.0
+_SHORT_WAIT_S = 1.0
 
 State = Literal["queued", "running", "done", "pruned", "failed"]
 
@@ -78,8 +80,7 @@ class Ledger:
         """
         for entry in self.entries:
             if entry.state == "running":
-                self.settle(entry, "its sweep was killed")
-                entry.state = entry.state if entry.finished else "queued"
+                self.put_back(entry, "its sweep was killed")
 
     def write(self) -> None:
         """Writes it, atomically."""
@@ -110,14 +111,21 @@ class Ledger:
         Returns:
             Whether it left a result.
         """
+        directory = self.directory / entry.directory
         entry.ended = time.time()
         try:
-            result = Result.read(self.directory / entry.directory)
+            result = Result.read(directory)
+            entry.ended = (directory / RESULT).stat().st_mtime  # a sweep that was killed learns of it later
             entry.objective, entry.objectives = result.objective, dict(result.objectives)
             entry.state, entry.reason = "pruned" if result.pruned else "done", None
         except FileNotFoundError:
             entry.state, entry.reason = "failed", reason
         return entry.finished
+
+    def put_back(self, entry: Entry, reason: str) -> None:
+        """Says that a job was ended before its time, and has to be run again if it has left no result."""
+        if not self.settle(entry, reason):
+            entry.state, entry.ended = "queued", None
 
     def put_aside(self, entry: Entry) -> None:
         """Makes room for another attempt: what a failed one left is kept under ``attempts/``, packed.
@@ -152,20 +160,37 @@ def owned(directory: Path) -> Iterator[None]:
     Raises:
         BlockingIOError: another sweep runs there, or jobs of a killed one do not end.
     """
+    # Jobs of a sweep that was killed end within a second; until then they hold the second lock, and the first one,
+    # too, if they were forked from the sweep itself.
     with (directory / ".sweep.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Jobs of a sweep that was killed end within a second; until then they hold this one.
-        deadline = time.monotonic() + _WAIT_S
+        _lock(lock, _SHORT_WAIT_S)
         with (directory / ".jobs.lock").open("w") as jobs:
-            while True:
-                try:
-                    fcntl.flock(jobs, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > deadline:
-                        raise
-                    time.sleep(0.1)
+            _lock(jobs, _WAIT_S)
         yield
+
+
+def in_use(directory: Path) -> bool:
+    """Whether a sweep runs in a directory."""
+    try:
+        with (directory / ".sweep.lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+
+
+def _lock(file: IO[str], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
 
 
 def hold(directory: Path) -> int:

@@ -11,6 +11,7 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf
 
 from xlaexp.config.errors import ConfigError
+from xlaexp.config.loader import as_given
 from xlaexp.pruning import make
 from xlaexp.sweep.space import Space, parse
 
@@ -44,7 +45,7 @@ def plan(context: HydraContext, config: DictConfig) -> Plan:
     options = config.hydra.sweeper
     params = [f"{key}={value}" for key, value in options.params.items()]
     parser = OverridesParser.create(config_loader=context.config_loader)
-    space = parse(parser.parse_overrides([*params, *config.hydra.overrides.task]))
+    space = parse(parser.parse_overrides([*params, *as_given(config.hydra.overrides.task)]))
     n_trials, n_jobs = int(options.n_trials), int(options.n_jobs)
     modes = config.objective.mode
     modes = [modes] if isinstance(modes, str) else list(modes)

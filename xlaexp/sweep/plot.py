@@ -26,7 +26,11 @@ _MOST_LABELS = 60
 _LONGEST_LABEL = 24
 _FITS = 56
 """Characters that fit under a panel beside each other."""
-_LOG_SPAN = 100.0
+_LOG_SPAN = 10.0
+"""Below this ratio of greatest and least value an axis is linear, beyond its square logarithmic."""
+_APART = 0.08
+"""Distance between labels as a fraction of the axis, where every value has one."""
+_MARGIN = 0.07
 _SPREAD = 0.25
 """How far from its category's position a point may stand; the next category is at 1."""
 _BOTTOM = 0.035
@@ -49,9 +53,9 @@ def figure(
 ) -> "Figure | None":
     """A panel for each swept parameter, or one over the jobs' numbers where none was swept.
 
-    A parameter whose values are all numbers has a numeric axis, logarithmic if they are positive and the greatest
-    is at least a hundred times the least; any other has a position for each value, and jobs of equal value stand
-    a little beside each other. Jobs that failed, or whose objective is not finite, are crosses at the bottom.
+    A parameter whose values are all numbers has a numeric axis, logarithmic where that keeps positive values further
+    apart; any other has a position for each value, and jobs of equal value stand a little beside each other. Jobs
+    that failed, or whose objective is not finite, are crosses at the bottom.
 
     Args:
         entries: jobs.
@@ -134,11 +138,16 @@ def _scale(axes: "Axes", values: Sequence[str | None]) -> Sequence[float]:
 
     numbers = _numbers(values)
     if numbers is not None:
-        if min(numbers) > 0 and max(numbers) >= _LOG_SPAN * min(numbers):
+        ticks = sorted(set(numbers))
+        logarithmic = _logarithmic(ticks)
+        if logarithmic:
             axes.set_xscale("log")
-        elif _apart(ticks := sorted(set(numbers))):
-            axes.set_xticks(ticks)
-        elif all(number.is_integer() for number in numbers):
+        # Set by hand: matplotlib leaves out the jobs at the bottom, because their heights are no values.
+        axes.set_xlim(*_limits(ticks[0], ticks[-1], logarithmic))
+        if len(ticks) <= _WIDE and _least_gap(ticks, logarithmic) >= _APART:
+            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+            axes.minorticks_off()
+        elif all(number.is_integer() for number in numbers) and not logarithmic:
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         return numbers
     names = [UNSET if value is None else value for value in values]
@@ -159,10 +168,26 @@ def _scale(axes: "Axes", values: Sequence[str | None]) -> Sequence[float]:
     return places
 
 
-def _apart(ticks: Sequence[float]) -> bool:
-    """Whether a label at each value would not overlap the next one."""
-    gaps = [after - before for before, after in pairwise(ticks)]
-    return len(ticks) <= _WIDE and min(gaps, default=1.0) >= 0.08 * (ticks[-1] - ticks[0])
+def _logarithmic(ticks: Sequence[float]) -> bool:
+    """Whether sorted values are easier to tell apart by their logarithms."""
+    if ticks[0] <= 0 or ticks[-1] < _LOG_SPAN * ticks[0]:
+        return False
+    return ticks[-1] >= _LOG_SPAN**2 * ticks[0] or _least_gap(ticks, True) > _least_gap(ticks, False)
+
+
+def _least_gap(ticks: Sequence[float], logarithmic: bool) -> float:
+    """The least distance of sorted values on an axis, as a fraction of what they span; 1 where there are no two."""
+    places = [math.log(tick) for tick in ticks] if logarithmic else ticks
+    return min((after - before for before, after in pairwise(places)), default=1.0) / ((places[-1] - places[0]) or 1.0)
+
+
+def _limits(least: float, most: float, logarithmic: bool) -> tuple[float, float]:
+    """The ends of an axis, with a margin."""
+    if logarithmic:
+        factor = (most / least) ** _MARGIN
+        return least / factor, most * factor
+    margin = _MARGIN * (most - least) or 0.5
+    return least - margin, most + margin
 
 
 def _numbers(values: Sequence[str | None]) -> list[float] | None:

@@ -14,7 +14,7 @@ from xlaexp.host import Host
 from xlaexp.sweep import processes, worker
 from xlaexp.sweep.worker import Job
 
-_GRACE_S = 10.0
+_GRACE_S = 5.0
 
 Kind = tuple[str, ...]
 
@@ -60,13 +60,18 @@ class Worker:
 
     def end(self) -> None:
         """Ends it at once, with all its children."""
-        processes.end(self.process)
+        if self.process.pid is not None:
+            processes.end(self.process)
         self.connection.close()
 
-    def dismiss(self) -> None:
-        """Lets it end by itself, now that it waits for a job that will not come."""
+    def release(self) -> None:
+        """Tells it that no other job will come."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send(None)
+
+    def dismiss(self) -> None:
+        """Lets it end by itself."""
+        self.release()
         self.process.join(_GRACE_S)
         self.end()
 
@@ -82,6 +87,7 @@ class Pool:
 
     def __init__(self, sweep: Path, host: Host, reuse: bool) -> None:
         self._sweep, self._host, self._reuse = sweep, host, reuse
+        self._busy: list[Worker] = []
         self._idle: list[Worker] = []
 
     def next(self, waiting: Sequence[Kind]) -> int:
@@ -100,6 +106,7 @@ class Pool:
         for idle in [idle for idle in self._idle if idle.kind == kind]:
             self._idle.remove(idle)
             if idle.give(job):
+                self._busy.append(idle)
                 return idle
             idle.end()
         while len(self._idle) > most:
@@ -109,15 +116,28 @@ class Pool:
         return new
 
     def keep(self, worker: Worker) -> None:
-        """Keeps a worker whose job has ended well, if it can take another."""
+        """Keeps a worker whose job has ended, if it can take another."""
         if self._reuse and worker.free():
+            self._busy.remove(worker)
             self._idle.append(worker)
         else:
-            worker.process.join()
-            worker.connection.close()
+            worker.process.join(_GRACE_S)  # a thread that its job has left may keep it from ending
+            self.end(worker)
+
+    def end(self, worker: Worker) -> None:
+        """Ends a worker that runs a job at once, with all its children."""
+        worker.end()
+        self._busy.remove(worker)
+
+    def release(self) -> None:
+        """Tells idle workers to end, without waiting for it: their runtimes take a while."""
+        for idle in self._idle:
+            idle.release()
 
     def close(self) -> None:
-        """Lets all idle workers end."""
+        """Ends all workers: at once those that run a job."""
+        while self._busy:
+            self.end(self._busy[-1])
         while self._idle:
             self._idle.pop().dismiss()
 
@@ -125,6 +145,9 @@ class Pool:
         context = processes.context(self._host)
         ours, its = context.Pipe()
         process: BaseProcess = context.Process(target=worker.serve, args=(its, self._host, self._sweep, self._reuse))
+        # Known before it starts, which takes long the first time: an interrupt may come before it is returned.
+        new = Worker(process, ours, kind)
+        self._busy.append(new)
         process.start()
         its.close()
-        return Worker(process, ours, kind)
+        return new

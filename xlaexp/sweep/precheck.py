@@ -10,11 +10,12 @@ from hydra._internal.hydra import Hydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.types import HydraContext, RunMode
-from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from xlaexp.config.compose import check_composed, compose
 from xlaexp.config.errors import ConfigError
+from xlaexp.config.loader import as_given
 from xlaexp.host import Host
 
 _OPTUNA = "hydra_plugins.xlaexp_optuna."
@@ -54,13 +55,6 @@ def check_jobs(app: Hydra, name: str, frame: DictConfig, host: Host) -> None:
         kind = "trial" if sweeper.startswith(_OPTUNA) else "job"
         hints = {problem: advice.get(problem.partition(":")[0], "") for problem in found}
         raise ConfigError([_where(kind, numbers, jobs) + p + hints[p] for p, numbers in found.items()])
-
-
-def as_given(overrides: ListConfig) -> list[str]:
-    """Overrides without their interpolations resolved: those are each job's own, where ``hydra:`` is known."""
-    given = OmegaConf.to_container(overrides, resolve=False)
-    assert isinstance(given, list)
-    return [str(override) for override in given]
 
 
 def _where(kind: str, numbers: Sequence[int], jobs: Sequence[Sequence[str]]) -> str:

@@ -16,7 +16,8 @@ from typing import Any
 from xlaexp.host import Host
 
 CONSOLE = "console.log"
-_PRELOADED = ["xlaexp.launch", "xlaexp.cli", "torchvision.models"]
+# The last two are what most jobs load besides: the digits, and TensorBoard.
+_PRELOADED = ["xlaexp.launch", "xlaexp.cli", "torchvision.models", "sklearn.datasets", "torch.utils.tensorboard"]
 _POLL_S = 0.2
 
 

@@ -5,7 +5,9 @@ import io
 import logging
 import math
 import shlex
+import time
 from collections.abc import Sequence
+from functools import cache
 
 from rich.table import Table
 from rich.text import Text
@@ -35,10 +37,19 @@ def swept(entries: Sequence[Entry]) -> dict[str, list[str | None]]:
     return {key: values for key in keys if len(set(values := [job.get(key) for job in jobs])) > 1}
 
 
+def label(entries: Sequence[Entry], entry: Entry) -> str:
+    """What tells a job from the others, on a line; all its overrides if it is the only one so far."""
+    if len(entries) == 1:
+        return " ".join(entry.overrides)
+    position = next(position for position, other in enumerate(entries) if other is entry)
+    values = {key: of_jobs[position] for key, of_jobs in swept(entries).items()}
+    return " ".join(f"{key}={_brief(value)}" for key, value in values.items() if value is not None)
+
+
 def ranked(entries: Sequence[Entry], mode: str) -> list[Entry]:
     """Jobs, the best first; then pruned ones, whose objective is not the final one; then those that have none.
 
-    One that is not finite is worse than any number.
+    One that is not finite is worse than any number, and none is worse than a NaN.
 
     Args:
         entries: of the ledger.
@@ -46,11 +57,12 @@ def ranked(entries: Sequence[Entry], mode: str) -> list[Entry]:
     """
     sign = -1 if mode == "max" else 1
 
-    def rank(entry: Entry) -> tuple[int, bool, float]:
+    def rank(entry: Entry) -> tuple[int, bool, bool, float]:
         value = entry.objective
         if value is None:
-            return 2, False, 0.0
-        return int(entry.state == "pruned"), not math.isfinite(value), math.inf if math.isnan(value) else sign * value
+            return 2, False, False, 0.0
+        nan = math.isnan(value)
+        return int(entry.state == "pruned"), not math.isfinite(value), nan, 0.0 if nan else sign * value
 
     return sorted(entries, key=rank)
 
@@ -70,7 +82,8 @@ def rows(ledger: Ledger, mode: str, exact: bool = False) -> tuple[list[str], lis
     values = {entry.number: [v[i] for v in parameters.values()] for i, entry in enumerate(ledger.entries)}
     table = []
     for entry in ranked(ledger.entries, mode):
-        seconds = entry.ended - entry.started if entry.ended and entry.started else None
+        ended = time.time() if entry.state == "running" else entry.ended
+        seconds = ended - entry.started if ended and entry.started else None
         table.append(
             [
                 str(entry.number),
@@ -109,16 +122,22 @@ def show(ledger: Ledger, mode: str) -> None:
     left_out = {"attempts", "directory"} | ({"reason"} if not any(e.reason for e in ledger.entries) else set())
     shown = [column for column in columns if column not in left_out]
     # Text, not str: values such as [a,b] are no markup.
-    view = Table(title=Text(f"Sweep {ledger.directory}"), title_justify="left")
+    view = Table()
     for column in shown:
         view.add_column(Text(column), overflow="fold")
     for row in table:
         values = dict(zip(columns, row, strict=True))
         view.add_row(*(Text(values[column]) for column in shown), style=_STYLES.get(values["state"]))
+    # Not the table's title, which would be folded to its width.
+    console.print(Text(f"Sweep {ledger.directory}", style="italic"), soft_wrap=True)
     console.print(view)
     console.print(_counts(ledger.entries))
     if any((ledger.directory / entry.directory / "tb").is_dir() for entry in ledger.entries):
         console.print(f"tensorboard --logdir {shlex.quote(str(ledger.directory))}", soft_wrap=True, markup=False)
+    left = sum(not entry.finished for entry in ledger.entries)
+    if left and not any(entry.state == "running" for entry in ledger.entries):
+        where = shlex.quote(f"hydra.sweep.dir={ledger.directory}")
+        console.print(f"The same command with {where} runs what is left: {left} of them.", soft_wrap=True, markup=False)
 
 
 def _plot(ledger: Ledger, mode: str) -> None:
@@ -157,6 +176,7 @@ def _cell(value: str) -> str:
     return value.replace("|", "\\|").replace("\n", " ")
 
 
+@cache
 def _setting(override: str) -> tuple[str, str]:
     """Key and value of an override: of ``+key=value`` and ``key@package=value``, too."""
     key, _, value = override.partition("=")

@@ -1,5 +1,6 @@
 """A process that runs jobs: forked with torch_xla loaded and no XLA runtime started."""
 
+import gc
 import signal
 import sys
 import traceback
@@ -44,25 +45,39 @@ def serve(connection: Connection, found: host.Host, sweep: Path, reuse: bool) ->
     """
     processes.lead_group()
     ledger.hold(sweep)
+    if processes.orphaned():
+        return  # the sweep was killed just now; one that goes on from it may not have seen that this process begins
     signal.signal(signal.SIGINT, signal.default_int_handler)
     register_resolvers()
     choices.register()
     setup_globals()
     host.remember(found)
+    gc.freeze()  # else every full collection, one after each job at least, goes through all that torch has imported
     if not reuse:
-        run(connection.recv())
+        with connection:
+            if job := _received(connection):
+                run(job)
         return
     from xlaexp.launch import serve_several_runs
     from xlaexp.sweep.state import ProcessState
 
     serve_several_runs()
     state = ProcessState()
-    while (job := connection.recv()) is not None:
+    while job := _received(connection):
         run(job)
         clean = state.restore(packages=list(job.config.plugins))
         connection.send(clean)
         if not clean:
             return
+
+
+def _received(connection: Connection) -> Job | None:
+    """The next job, or None where none will come."""
+    try:
+        job: Job | None = connection.recv()
+    except EOFError:  # the sweep was killed
+        return None
+    return job
 
 
 def run(job: Job) -> None:

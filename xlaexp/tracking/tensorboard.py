@@ -30,7 +30,9 @@ class TensorBoardTracker(Callback):
         """Writes the config, as text and as hyper-parameters.
 
         ``SummaryWriter.add_hparams`` would open a second event file in a run of its own; the same summaries
-        in this file put the hyper-parameters beside the scalars they led to.
+        in this file put the hyper-parameters beside the scalars they led to. The one that describes the experiment
+        is left out: of several runs TensorBoard would take the first one's, which knows no hyper-parameters of
+        another model; without it, it looks at all runs, and shows first what differs between them.
         """
         # Of what was written after the checkpoint TensorBoard is told to forget it.
         first = run.step + 1 if run.step else 0
@@ -38,10 +40,10 @@ class TensorBoardTracker(Callback):
         self._writer = SummaryWriter(str(self._directory), purge_step=purge)  # type: ignore[no-untyped-call]
         text = json.dumps(run.config, indent=2)
         self._writer.add_text("config", f"```json\n{text}\n```")  # type: ignore[no-untyped-call]
-        experiment, session, self._finished = hparams(  # type: ignore[no-untyped-call]
+        _, session, self._finished = hparams(  # type: ignore[no-untyped-call]
             dict(flattened(run.config)), {OBJECTIVE: 0.0, run.metric: 0.0}
         )
-        self._add(experiment, session)
+        self._add(session)
 
     def log(self, step: int, scalars: Scalars) -> None:
         """Writes the scalars."""
