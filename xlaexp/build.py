@@ -175,6 +175,8 @@ def feed(loader: Loader, device: torch.device) -> Feed:
     return ParallelFeed(device, {f.name: getattr(loader, f.name) for f in fields(loader) if f.name not in shared})
 
 
-def trackers(config: Config, directory: Path) -> dict[str, Callback]:
-    """The trackers that the config names; replica 0 has them."""
-    return {name: component(tracker, directory=directory) for name, tracker in config.tracking.items()}
+def callbacks(config: Config, directory: Path) -> dict[str, Callback]:
+    """The trackers and callbacks that the config names; replica 0 has them."""
+    named = {f"tracking.{name}": found for name, found in config.tracking.items()}
+    named |= {f"callbacks.{name}": found for name, found in config.callbacks.items()}
+    return {name: component(found, directory=directory) for name, found in named.items()}

@@ -94,5 +94,6 @@ OPTIMIZERS = Registry("optimizer", "OPTIMIZERS")
 CRITERIA = Registry("criterion", "CRITERIA")
 SCHEDULERS = Registry("scheduler", "SCHEDULERS")
 TRACKERS = Registry("tracking", "TRACKERS")
+CALLBACKS = Registry("callbacks", "CALLBACKS")
 
-REGISTRIES = {registry.kind: registry for registry in (MODELS, DATASETS, OPTIMIZERS, CRITERIA, SCHEDULERS, TRACKERS)}
+REGISTRIES = {registry.kind: registry for registry in (MODELS, DATASETS, OPTIMIZERS, CRITERIA, SCHEDULERS, TRACKERS, CALLBACKS)}

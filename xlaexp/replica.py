@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from xlaexp import checkpoint, environment, failure
-from xlaexp.build import build, trackers
+from xlaexp.build import build, callbacks
 from xlaexp.callbacks import Callback, Callbacks, Run
 from xlaexp.checkpoint import CheckpointError, Store
 from xlaexp.config.schema import Config
@@ -85,7 +85,14 @@ def _run(ordinal: int, config: Config, directory: Path) -> None:
         metric = config.objective.metrics[0]
         callback.start(Run(config.raw, parts.total_steps, parts.steps_per_epoch, metric, progress.step))
         result = fit(
-            parts, config.train, config.objective, callback, readings, saving, progress, config.trial is not None
+            parts,
+            config.train,
+            config.objective,
+            callback,
+            readings,
+            saving,
+            progress,
+            config.trial is not None or bool(config.callbacks),
         )
         pruned = pruning is not None and pruning.stops
         result = replace(result, pruned=pruned, compilations=runtime.compilations() - compiled)
@@ -99,7 +106,7 @@ def _run(ordinal: int, config: Config, directory: Path) -> None:
 
 def _callbacks(config: Config, directory: Path, pruning: Pruning | None) -> dict[str, Callback]:
     ours: dict[str, Callback] = {"pruning": pruning} if pruning else {}
-    return {**trackers(config, directory), **ours, "progress bar": ProgressBar()}
+    return {"progress bar": ProgressBar(), **callbacks(config, directory), **ours}
 
 
 def _checkpoint(config: Config, directory: Path) -> tuple[Path, dict[str, Any]] | None:

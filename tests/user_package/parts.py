@@ -128,3 +128,37 @@ class Troubled(PoisonedData):
                 os.kill(os.getpid(), signal.SIGKILL)
             case 4:
                 time.sleep(600)
+
+
+@MODELS.register("tied")
+class Tied(nn.Module):
+    """An autoencoder of classes whose two layers share their weight."""
+
+    def __init__(self, num_classes: int, input_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.encoder = nn.Linear(int(np.prod(input_shape)), num_classes, bias=False)
+        self.decoder = nn.Linear(int(np.prod(input_shape)), num_classes, bias=False)
+        self.decoder.weight = self.encoder.weight
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        flat = inputs.flatten(1)
+        return cast(torch.Tensor, self.encoder(flat) + self.decoder(2 * flat))
+
+
+@DATASETS.register("noisy")
+class Noisy(PoisonedData):
+    """Samples that draw from every random stream of the host."""
+
+    def __init__(self) -> None:
+        super().__init__(at=-1)
+
+    def train(self) -> Poisoned:
+        return NoisySamples(64, -1, False)
+
+
+class NoisySamples(Poisoned):
+    """Adds noise."""
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        inputs, label = super().__getitem__(index)
+        return inputs + torch.rand(4) + float(np.random.rand()) + random.random(), label

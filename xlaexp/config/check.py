@@ -27,6 +27,8 @@ _NODES: Mapping[str, Any] = {
     "plugins": list[str],
 }
 _COMPONENTS = ("model", "data", "optimizer", "criterion", "scheduler")
+_MAPPINGS = ("tracking", "callbacks")
+"""Nodes of any number of components, each under a name."""
 _SLOW_IMPORTS = frozenset({"torch", "torchvision", "torch_xla"})
 
 
@@ -54,7 +56,7 @@ def check(raw: Mapping[str, Any], host: Host, directory: Path) -> schema.Config:
         errors[:] = [*(e for e in errors if not e.startswith("precision:")), *problems]
     if values.get("resume") not in (None, "auto"):
         values["resume"] = str(Path(directory, values["resume"]).expanduser())
-    known = {*_NODES, *_COMPONENTS, "tracking", "param_groups"}
+    known = {*_NODES, *_COMPONENTS, *_MAPPINGS, "param_groups"}
     for key in raw:
         if key not in known:
             errors.append(f"{key}: {cross.hint(str(key)) or unknown('config key', str(key), known)}")
@@ -108,17 +110,17 @@ def _known(key: str, tp: Any, raw: Any, errors: list[str]) -> Any:
 
 def _components(raw: Mapping[str, Any], plugins: tuple[str, ...], errors: list[str], directory: Path) -> dict[str, Any]:
     """The components that the config names; None for one that cannot be found."""
-    values: dict[str, Any] = {"tracking": {}}
+    values: dict[str, Any] = {kind: {} for kind in _MAPPINGS}
     for kind in _COMPONENTS:
         if kind not in raw:
             errors.append(f"{kind}: is missing; choose one with {kind}=<choice>")
             continue
         values[kind], problems = components.resolve(kind, kind, raw[kind], plugins, directory)
         errors += problems
-    for name, node in (raw.get("tracking") or {}).items():
-        where = f"tracking.{name}"
-        values["tracking"][name], problems = components.resolve("tracking", where, node, plugins, directory)
-        errors += problems
+    for kind in _MAPPINGS:
+        for name, node in (raw.get(kind) or {}).items():
+            values[kind][name], problems = components.resolve(kind, f"{kind}.{name}", node, plugins, directory)
+            errors += problems
     return values
 
 

@@ -18,6 +18,7 @@ OFFERED: Mapping[str, frozenset[str]] = {
     "criterion": frozenset({"reduction"}),
     "scheduler": frozenset({"optimizer", "total_steps", "steps_per_epoch"}),
     "tracking": frozenset({"directory"}),
+    "callbacks": frozenset({"directory"}),
 }
 """What the builder passes to a component of each kind, where its signature takes it."""
 

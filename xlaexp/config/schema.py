@@ -214,6 +214,7 @@ class Config:
     criterion: Component
     scheduler: Component
     tracking: Mapping[str, Component]
+    callbacks: Mapping[str, Component]
     plugins: tuple[str, ...]
     """Packages whose modules register a user's own components."""
     raw: Mapping[str, Any]

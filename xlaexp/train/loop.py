@@ -50,9 +50,8 @@ def fit(
     parts.model.train()
     started = time.perf_counter()
     first, mode = objective.metrics[0], objective.modes[0]
-    stopped = False
     epochs = progress.epoch
-    while not stopped and (progress.step < parts.total_steps or not progress.ended):
+    while not progress.stopped and (progress.step < parts.total_steps or not progress.ended):
         train_epoch(parts, plan, progress, readings, callback, saving)
         epochs = progress.epoch + 1
         parts.batches.start(progress.epoch, progress.samples)
@@ -66,10 +65,10 @@ def fit(
             if improves(evaluated[first], progress.best.get(first), mode):
                 progress.best = evaluated
             callback.evaluate(progress.step, evaluated)
-            stopped = stoppable and collectives.any_replica(callback.stops, parts.device)
+            progress.stopped = stoppable and collectives.any_replica(callback.stops, parts.device)
             readings.resume(paused)
         if saving:
-            saving.after_epoch(progress, evaluated, over or stopped)
+            saving.after_epoch(progress, evaluated, over or progress.stopped)
     return Result(
         metric=first,
         objective=progress.best[first],

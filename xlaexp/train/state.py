@@ -26,6 +26,8 @@ class Progress:
     """Samples of the epoch after them that all replicas together have had."""
     ended: bool = False
     """Whether the training is over, and evaluated."""
+    stopped: bool = False
+    """Whether a callback has ended it."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Of the last evaluation."""
     best: dict[str, float] = field(default_factory=dict)
@@ -65,6 +67,7 @@ def capture(parts: Parts, progress: Progress, readings: Readings) -> dict[str, A
         "epoch": progress.epoch,
         "samples": progress.samples,
         "ended": progress.ended,
+        "stopped": progress.stopped,
         "metrics": dict(progress.metrics),
         "best": dict(progress.best),
         "replicas": parts.replicas,
@@ -100,7 +103,7 @@ def restore(parts: Parts, progress: Progress, readings: Readings, content: Mappi
     else:
         readings.last_step = content["step"]
     progress.step, progress.epoch, progress.samples = content["step"], content["epoch"], content["samples"]
-    progress.ended = content["ended"]
+    progress.ended, progress.stopped = content["ended"], content["stopped"]
     progress.metrics, progress.best = dict(content["metrics"]), dict(content["best"])
     _set_host_streams(content["rng"])
     return exact

@@ -1,0 +1,1 @@
+"""Callbacks: ``@CALLBACKS.register``; replica 0 has them. Given ``directory`` if they take it."""
