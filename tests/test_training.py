@@ -130,7 +130,14 @@ def test_the_average_of_the_weights_is_evaluated_and_saved(tmp_path: Path) -> No
 
 
 def test_the_seed_alone_determines_samples_and_weights(tmp_path: Path) -> None:
-    options = (*PACKAGE, "data=user_package.parts.Noisy", "model.dropout=0.3", "model.hidden=[8]", "train.epochs=2", "optimizer=sgd")
+    options = (
+        *PACKAGE,
+        "data=user_package.parts.Noisy",
+        "model.dropout=0.3",
+        "model.hidden=[8]",
+        "train.epochs=2",
+        "optimizer=sgd",
+    )
     runs = {
         "plain": ["loader=plain"],
         "ahead": ["loader=mp_device_loader"],
@@ -166,3 +173,19 @@ def test_callbacks_are_checked_and_a_users_own_is_called(tmp_path: Path) -> None
     ended_well(xlaexp(*own, cwd=tmp_path))
     seen = json.loads((tmp_path / "run" / "seen.json").read_text())
     assert seen == ["start", "log 1", "log 2", "log 3", "evaluate 3", "checkpoint 3", "end"]
+
+
+@pytest.mark.parametrize("device", ["single", "multi"])
+def test_rematerialisation_changes_no_number(device: str, tmp_path: Path) -> None:
+    data = ("data=fake", "data.shape=[3,8,8]", "data.train_size=32", "data.val_size=8", "loader.batch_size=4")
+    ends = []
+    for remat in (False, True):
+        options = (f"train.remat={remat}", "train.max_steps=3", f"hydra.run.dir={remat}", "optimizer=sgd")
+        model = ("model=user_package.parts.Residual", "tracking=csv", "scheduler=constant")
+        ended_well(xlaexp(*options, *model, *data, f"device={device}", cwd=tmp_path))
+        ends.append(checkpoint(tmp_path / str(remat)))
+    assert ends[0]["model"]["blocks.1.norm.num_batches_tracked"] == 3
+    assert_equal([end["model"] for end in ends], tolerance=1e-6)
+    ended = xlaexp("train.remat=true", "debug=fast_run", cwd=tmp_path)
+    assert ended.code == 1
+    assert "model 'mlp' has no blocks" in ended.stderr

@@ -20,7 +20,7 @@ from xlaexp.train.averaging import Average
 from xlaexp.train.gradients import Clipping, Forward, Gradients
 from xlaexp.train.parts import Parts
 from xlaexp.train.strategy import STRATEGIES
-from xlaexp.xla import collectives, runtime
+from xlaexp.xla import collectives, remat, runtime
 from xlaexp.xla.feed import DirectFeed, Feed, ParallelFeed
 
 # Replica threads share torch's global generator: a model is built by one at a time, from its own seed.
@@ -88,6 +88,8 @@ def build(config: Config) -> Parts:
         torch.manual_seed(config.seed)
         spec = data.spec
         model: nn.Module = component(config.model, num_classes=spec.num_classes, input_shape=spec.input_shape)
+    if config.train.remat and not remat.rematerialise(model):
+        raise ValueError(f"train.remat: model {config.model.name!r} has no blocks to compute again; use train.remat=false")
     model = to_device(model, device)
     collectives.broadcast(model)
     criterion = component(config.criterion, reduction="none")

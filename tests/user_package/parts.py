@@ -162,3 +162,29 @@ class NoisySamples(Poisoned):
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         inputs, label = super().__getitem__(index)
         return inputs + torch.rand(4) + float(np.random.rand()) + random.random(), label
+
+
+class Block(nn.Module):
+    """A residual block with all that computing it twice could spoil."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(width, width, 3, padding=1)
+        self.norm = nn.BatchNorm2d(width)
+        self.dropout = nn.Dropout(0.3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs + cast(torch.Tensor, self.dropout(self.norm(self.conv(inputs)).relu()))
+
+
+class Residual(nn.Module):
+    """A small residual network."""
+
+    def __init__(self, num_classes: int, input_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(input_shape[0], 4, 3)
+        self.blocks = nn.Sequential(Block(4), Block(4))
+        self.head = nn.Linear(4, num_classes)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return cast(torch.Tensor, self.head(self.blocks(self.stem(inputs)).mean((2, 3))))

@@ -93,6 +93,8 @@ class Train:
     """Greatest absolute value of each gradient, after their reduction over replicas; null: no limit."""
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None
     """Decay of an exponential moving average of the weights, which is evaluated and saved; null: none."""
+    remat: bool
+    """Compute the blocks of the model again in the backward pass: less memory, about a third more computation."""
     on_nonfinite: Literal["raise", "warn"]
     """What a training loss that is NaN or infinite leads to at the next reading."""
 
