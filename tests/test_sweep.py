@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +134,20 @@ def test_a_ledger_tells_equal_jobs_apart_and_believes_results(tmp_path: Path) ->
     assert [entry.state for entry in again.entries] == ["running", "running"]  # of a sweep that runs, they do
     again.recover()
     assert [(entry.state, entry.objective) for entry in again.entries] == [("queued", None), ("done", 0.5)]
+
+
+def test_a_job_that_is_started_again_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    slow = ("seed=0,1", "train.epochs=15", "resume=auto", "tracking=csv", "optimizer=sgd", "hydra.sweep.dir=sweep")
+    sweep = start("-m", *slow, cwd=tmp_path)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("sweep/*/checkpoints/last.pt")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    sweep.kill()
+    sweep.wait()
+    ended = ended_well(xlaexp("-m", *slow, cwd=tmp_path))
+    assert "2 jobs: 2 done" in ended.stdout
+    first = jobs(tmp_path / "sweep")[0]
+    said = (tmp_path / "sweep" / first["directory"] / "xlaexp.log").read_text()
+    assert "goes on from" in said
+    assert json.loads((tmp_path / "sweep" / first["directory"] / "result.json").read_text())["epochs"] == 15
+    assert not (tmp_path / "sweep" / "attempts").exists()

@@ -219,7 +219,7 @@ class Sweep:
         return ended
 
     def _start(self, entry: Entry, running: int) -> Running:
-        if entry.attempts:
+        if entry.attempts and self._configs[entry.number].get("resume") != "auto":  # else it goes on where it stopped
             self._ledger.put_aside(entry)
         entry.attempts += 1
         entry.state, entry.started, entry.ended, entry.reason = "running", time.time(), None, None
