@@ -2,10 +2,13 @@
 
 import fcntl
 import json
+import logging
 import os
+import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from xlaexp.config.errors import ConfigError
@@ -74,6 +77,23 @@ def claimed(directory: Path) -> Iterator[None]:
         except OSError:
             pass  # a shared file system may have no locks
         yield
+
+
+def put_aside(sweep: Path, entry: Entry, output_subdir: str | None) -> None:
+    """Keeps what a failed attempt left under ``attempts/``; what Hydra has written for this one stays."""
+    directory = sweep / entry.directory
+    aside = sweep / "attempts" / f".{uuid.uuid4().hex}"
+    remains = aside / directory.name
+    remains.mkdir(parents=True)
+    logs = {Path(h.baseFilename) for h in logging.getLogger().handlers if isinstance(h, logging.FileHandler)}
+    for path in directory.iterdir():
+        if path in logs:  # open, and to be appended to
+            shutil.copy2(path, remains)
+            os.truncate(path, 0)
+        elif path.name not in (LOCK, output_subdir):
+            path.rename(remains / path.name)
+    Ledger(sweep).put_aside(replace(entry, directory=os.path.relpath(remains, sweep)))
+    aside.rmdir()
 
 
 def collect(sweep: Path) -> Ledger:

@@ -8,15 +8,13 @@ import copy
 import logging
 import multiprocessing
 import os
-import shutil
 import signal
 import sys
 import time
 import traceback
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
@@ -35,7 +33,7 @@ from xlaexp.config.resolvers import register_resolvers
 from xlaexp.failure import RunFailedError
 from xlaexp.result import Result
 from xlaexp.sweep import collect, processes
-from xlaexp.sweep.ledger import Entry, Ledger
+from xlaexp.sweep.ledger import Ledger
 
 log = logging.getLogger("xlaexp")
 
@@ -87,7 +85,7 @@ def run(task: TaskFunction, cfg: DictConfig) -> float | list[float]:
                 collect.write(sweep, entry)
                 return Result.read(directory).returned
             if entry.attempts:
-                _put_aside(sweep, entry, frame.hydra.output_subdir)
+                collect.put_aside(sweep, entry, frame.hydra.output_subdir)
             entry.attempts += 1
             entry.state, entry.started, entry.ended, entry.reason = "running", time.time(), None, None
             collect.write(sweep, entry)
@@ -203,20 +201,3 @@ def _picklable(frame: DictConfig) -> DictConfig:
         for plugin in ("launcher", "sweeper"):
             frame.hydra[plugin] = OmegaConf.to_container(frame.hydra[plugin], enum_to_str=True)
     return frame
-
-
-def _put_aside(sweep: Path, entry: Entry, output_subdir: str | None) -> None:
-    """Keeps what a failed attempt left under ``attempts/``; what Hydra has written for this one stays."""
-    directory = sweep / entry.directory
-    aside = sweep / "attempts" / f".{uuid.uuid4().hex}"
-    remains = aside / directory.name
-    remains.mkdir(parents=True)
-    logs = {Path(h.baseFilename) for h in logging.getLogger().handlers if isinstance(h, logging.FileHandler)}
-    for path in directory.iterdir():
-        if path in logs:  # open, and to be appended to
-            shutil.copy2(path, remains)
-            os.truncate(path, 0)
-        elif path.name not in (collect.LOCK, output_subdir):
-            path.rename(remains / path.name)
-    Ledger(sweep).put_aside(replace(entry, directory=os.path.relpath(remains, sweep)))
-    aside.rmdir()
