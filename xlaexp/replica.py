@@ -1,12 +1,13 @@
 """One replica's life: seed, build, fit, close."""
 
 import logging
+import math
 import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from xlaexp import checkpoint, environment, failure
+from xlaexp import checkpoint, environment, failure, watchdog
 from xlaexp.build import build, callbacks
 from xlaexp.callbacks import Callback, Callbacks, Run
 from xlaexp.checkpoint import CheckpointError, Store
@@ -39,7 +40,8 @@ def run(ordinal: int, config: Config, directory: Path) -> None:
     """
     speak_as(ordinal)
     try:
-        _run(ordinal, config, directory)
+        with watchdog.watched(ordinal, config.device.timeout, directory):
+            _run(ordinal, config, directory)
     except threading.BrokenBarrierError:
         # Another replica has failed; what it says is what the user needs.
         log.info("stopped, because another replica has failed")
@@ -71,6 +73,8 @@ def _run(ordinal: int, config: Config, directory: Path) -> None:
     runtime.seed(config.seed, ordinal)
     parts = build(config)
     found = _checkpoint(config, directory)
+    if found is not None:
+        parts = _rescaled(parts, config, found[1])
     pruning = Pruning(config.trial, config.objective.metrics[0]) if config.trial and ordinal == 0 else None
     callback = Callbacks(_callbacks(config, directory, pruning) if ordinal == 0 else {})
     readings = Readings(parts, config.train.log_every, callback, config.train.on_nonfinite)
@@ -120,6 +124,17 @@ def _checkpoint(config: Config, directory: Path) -> tuple[Path, dict[str, Any]] 
     if found is None and config.resume != "auto":
         raise CheckpointError(f"resume={path}: there is no checkpoint")
     return found
+
+
+def _rescaled(parts: Parts, config: Config, content: dict[str, Any]) -> Parts:
+    """With as many steps as the samples take that are left, if other replicas have begun."""
+    if content["replicas"] == parts.replicas:
+        return parts
+    parts.batches.start(content["epoch"], content["samples"])
+    epochs_left = config.train.epochs - content["epoch"]
+    steps = math.ceil(len(parts.batches) / config.train.accumulate) + (epochs_left - 1) * parts.steps_per_epoch
+    total = content["step"] + (steps if epochs_left > 0 else 0)
+    return replace(parts, total_steps=min(total, config.train.max_steps or total))
 
 
 def _resume(

@@ -4,6 +4,7 @@ from contextlib import closing
 
 import torch
 
+from xlaexp import watchdog
 from xlaexp.train.parts import Parts
 from xlaexp.xla import collectives
 
@@ -37,6 +38,7 @@ def _evaluate(parts: Parts) -> dict[str, float]:
             sums = sums + torch.stack([(losses * mask).sum(), (hits * mask).sum(), mask.sum()])
             parts.strategy.mark()
             batches += 1
+            watchdog.beat()
     parts.strategy.drain()
     parts.model.train()
     loss, hits_total, samples = collectives.all_reduce_sum(sums).tolist()
