@@ -89,7 +89,9 @@ def build(config: Config) -> Parts:
         spec = data.spec
         model: nn.Module = component(config.model, num_classes=spec.num_classes, input_shape=spec.input_shape)
     if config.train.remat and not remat.rematerialise(model):
-        raise ValueError(f"train.remat: model {config.model.name!r} has no blocks to compute again; use train.remat=false")
+        raise ValueError(
+            f"train.remat: model {config.model.name!r} has no blocks to compute again; use train.remat=false"
+        )
     model = to_device(model, device)
     collectives.broadcast(model)
     criterion = component(config.criterion, reduction="none")

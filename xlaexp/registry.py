@@ -96,4 +96,6 @@ SCHEDULERS = Registry("scheduler", "SCHEDULERS")
 TRACKERS = Registry("tracking", "TRACKERS")
 CALLBACKS = Registry("callbacks", "CALLBACKS")
 
-REGISTRIES = {registry.kind: registry for registry in (MODELS, DATASETS, OPTIMIZERS, CRITERIA, SCHEDULERS, TRACKERS, CALLBACKS)}
+REGISTRIES = {
+    registry.kind: registry for registry in (MODELS, DATASETS, OPTIMIZERS, CRITERIA, SCHEDULERS, TRACKERS, CALLBACKS)
+}
