@@ -5,6 +5,7 @@ import math
 import re
 import threading
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from xlaexp.config.schema import Component, Config, Loader, MpDeviceLoader, Para
 from xlaexp.registry import REGISTRIES
 from xlaexp.train.averaging import Average
 from xlaexp.train.gradients import Clipping, Forward, Gradients
+from xlaexp.train.metrics import Metrics
 from xlaexp.train.parts import Parts
 from xlaexp.train.strategy import STRATEGIES
 from xlaexp.xla import collectives, remat, runtime
@@ -40,6 +42,8 @@ def component(config: Component, **offered: Any) -> Any:
     else:
         factory = getattr(module, config.attribute)
     extra = {name: value for name, value in offered.items() if name in config.accepts and name not in config.args}
+    if config.kind == "metrics" and not isinstance(factory, type):
+        return partial(factory, **extra, **config.args)  # a function is a metric itself
     return factory(**extra, **config.args)
 
 
@@ -121,6 +125,7 @@ def build(config: Config) -> Parts:
         batches=batches,
         reseed=lambda step: runtime.reseed(config.seed, ordinal, step, device),
         val_loader=loading.loader(loading.MaskedBatches(val), val_sampler, workers),
+        metrics=Metrics({name: component(m, num_classes=spec.num_classes) for name, m in config.metrics.items()}),
         train_samples=replicas * config.loader.batch_size * config.train.accumulate,
         val_samples=len(val_indices),
         steps_per_epoch=steps_per_epoch,

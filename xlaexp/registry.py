@@ -20,6 +20,9 @@ T = TypeVar("T", bound=Callable[..., Any])
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that is most like ``name``, or None where none is like it."""
     by_folded = {candidate.casefold(): candidate for candidate in known}
+    for folded, candidate in by_folded.items():
+        if sorted(folded) == sorted(name.casefold()):  # letters in another order: more alike than difflib says
+            return candidate
     matches = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.5)
     return by_folded[matches[0]] if matches else None
 
@@ -95,7 +98,9 @@ CRITERIA = Registry("criterion", "CRITERIA")
 SCHEDULERS = Registry("scheduler", "SCHEDULERS")
 TRACKERS = Registry("tracking", "TRACKERS")
 CALLBACKS = Registry("callbacks", "CALLBACKS")
+METRICS = Registry("metrics", "METRICS")
 
 REGISTRIES = {
-    registry.kind: registry for registry in (MODELS, DATASETS, OPTIMIZERS, CRITERIA, SCHEDULERS, TRACKERS, CALLBACKS)
+    registry.kind: registry
+    for registry in (MODELS, DATASETS, OPTIMIZERS, CRITERIA, SCHEDULERS, TRACKERS, CALLBACKS, METRICS)
 }

@@ -3,6 +3,7 @@
 import logging
 import math
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from xlaexp.checkpoint import CheckpointError, Store
 from xlaexp.config.schema import Config
 from xlaexp.console import speak_as
 from xlaexp.pruning import Pruning
+from xlaexp.result import Result
 from xlaexp.stopping import StoppedError
+from xlaexp.train.evaluate import load_weights, measure
 from xlaexp.train.loop import fit
 from xlaexp.train.parts import Parts
 from xlaexp.train.progress import ProgressBar
@@ -72,6 +75,9 @@ def _run(ordinal: int, config: Config, directory: Path) -> None:
     compiled = runtime.compilations()
     runtime.seed(config.seed, ordinal)
     parts = build(config)
+    if config.evaluated is not None:
+        _evaluate(Path(config.evaluated), config, directory, parts, compiled)
+        return
     found = _checkpoint(config, directory)
     if found is not None:
         parts = _rescaled(parts, config, found[1])
@@ -85,7 +91,8 @@ def _run(ordinal: int, config: Config, directory: Path) -> None:
         if found is not None:
             _resume(*found, parts, progress, readings, callback, saving)
         if ordinal == 0:
-            _introduce(config, parts, directory)
+            plan = f"{parts.total_steps} steps of {parts.train_samples} samples"
+            _introduce(config, parts, directory, plan)
         metric = config.objective.metrics[0]
         callback.start(Run(config.raw, parts.total_steps, parts.steps_per_epoch, metric, progress.step))
         result = fit(
@@ -117,12 +124,18 @@ def _checkpoint(config: Config, directory: Path) -> tuple[Path, dict[str, Any]] 
     """The checkpoint to go on from, or None."""
     if config.resume is None:
         return None
-    path = directory if config.resume == "auto" else Path(config.resume)
+    if config.resume == "auto":
+        return checkpoint.newest(directory)
+    return _found("resume", Path(config.resume))
+
+
+def _found(key: str, path: Path) -> tuple[Path, dict[str, Any]]:
+    """A checkpoint, or the newest good one of a run's directory, with its path."""
     if path.is_file():
         return path, checkpoint.load(path)
     found = checkpoint.newest(path)
-    if found is None and config.resume != "auto":
-        raise CheckpointError(f"resume={path}: there is no checkpoint")
+    if found is None:
+        raise CheckpointError(f"{key}={path}: there is no checkpoint")
     return found
 
 
@@ -135,6 +148,47 @@ def _rescaled(parts: Parts, config: Config, content: dict[str, Any]) -> Parts:
     steps = math.ceil(len(parts.batches) / config.train.accumulate) + (epochs_left - 1) * parts.steps_per_epoch
     total = content["step"] + (steps if epochs_left > 0 else 0)
     return replace(parts, total_steps=min(total, config.train.max_steps or total))
+
+
+def _evaluate(given: Path, config: Config, directory: Path, parts: Parts, compiled: int) -> None:
+    """Evaluates a checkpoint, and trains nothing."""
+    started = time.perf_counter()
+    path, content = _found("checkpoint", given)
+    try:
+        load_weights(parts, content)
+    except (KeyError, RuntimeError) as error:
+        raise CheckpointError(
+            f"checkpoint: {path} is the state of another model: {error}; give the options of the run that wrote it"
+        ) from error
+    first, step = runtime.ordinal() == 0, content["step"]
+    if first:
+        weights = "averaged weights" if "average" in content else "weights"
+        _introduce(config, parts, directory, f"evaluates the {weights} after step {step} in {path}")
+        written_with = content.get("config", {})
+        if other := [k for k in ("model", "data", "criterion", "precision") if written_with.get(k) != config.raw[k]]:
+            log.warning("the run that wrote it had other options under %s", ", ".join(other))
+    callback = Callbacks(_callbacks(config, directory, None) if first else {})
+    result = None
+    try:
+        metric = config.objective.metrics[0]
+        callback.start(Run(config.raw, step, parts.steps_per_epoch, metric, step))
+        metrics = measure(parts)
+        callback.evaluate(step, metrics)
+        result = Result(
+            metric=metric,
+            objective=metrics[metric],
+            objectives={name: metrics[name] for name in config.objective.metrics},
+            metrics=metrics,
+            epochs=content["epoch"] + bool(content["samples"]),
+            steps=step,
+            replicas=parts.replicas,
+            seconds=time.perf_counter() - started,
+            compilations=runtime.compilations() - compiled,
+        )
+    finally:
+        callback.end(result)
+    if first:
+        result.write(directory)
 
 
 def _resume(
@@ -169,7 +223,7 @@ def _described(config: Config) -> dict[str, Any]:
     return {"config": dict(config.raw), "versions": environment.versions()}
 
 
-def _introduce(config: Config, parts: Parts, directory: Path) -> None:
+def _introduce(config: Config, parts: Parts, directory: Path, plan: str) -> None:
     kind = runtime.device_kind()
     environment.add(directory, device={"kind": kind, "count": parts.replicas})
     parameters = sum(p.numel() for p in parts.model.parameters())
@@ -184,10 +238,9 @@ def _introduce(config: Config, parts: Parts, directory: Path) -> None:
         config.loader.name,
     )
     log.info(
-        "%s with %s parameters on %s: %d steps of %d samples",
+        "%s with %s parameters on %s: %s",
         config.model.name,
         f"{parameters:,}",
         config.data.name,
-        parts.total_steps,
-        parts.train_samples,
+        plan,
     )

@@ -6,6 +6,7 @@ call that forwards them, so that ``torchvision.models.resnet18`` is known to tak
 """
 
 import ast
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,8 +60,8 @@ def _signature(located: Located, seen: frozenset[str]) -> Signature:
     seen |= {key}
     if isinstance(node, ast.FunctionDef):
         return _function(located.module, node, None, seen)
-    init = next((s for s in node.body if isinstance(s, ast.FunctionDef) and s.name == "__init__"), None)
-    if init is not None:
+    methods = {s.name: s for s in node.body if isinstance(s, ast.FunctionDef)}
+    if init := methods.get("__init__") or methods.get("__new__"):
         return _function(located.module, init, node, seen)
     if any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
         fields = [s for s in node.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]
@@ -117,7 +118,12 @@ def _forwarded(
 ) -> tuple[dict[str, Parameter], bool]:
     """The keywords that a function takes as ``**kwargs``, and whether it may take others too."""
     known: dict[str, Parameter] = {}
-    followed = is_open = False
+    # ``if kwargs: raise``: it takes what it has popped, and nothing else.
+    followed = any(
+        isinstance(n, ast.If) and ast.unparse(n.test) == kwargs and any(isinstance(s, ast.Raise) for s in n.body)
+        for n in ast.walk(node)
+    )
+    is_open = False
     for call in (n for n in ast.walk(node) if isinstance(n, ast.Call)):
         method = call.func
         if (
@@ -142,7 +148,7 @@ def _forwarded(
 
 
 def _callee(module: str, func: ast.expr, owner: ast.ClassDef | None, seen: frozenset[str]) -> Signature | None:
-    if isinstance(func, ast.Attribute) and ast.unparse(func) == "super().__init__" and owner is not None:
+    if owner is not None and re.fullmatch(r"super\(.*\)\.__init__", ast.unparse(func)):
         return _inherited(module, owner, seen)
     located = expression(module, func)
     return _signature(located, seen) if located else None

@@ -1,7 +1,8 @@
 """Which components there are, by kind and name, found in source text without importing them."""
 
 import ast
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -76,6 +77,45 @@ def torch_optimizers() -> tuple[str, ...]:
     return tuple(sorted(n for n in set(exported) if n[0].isupper() and n not in ("Optimizer", "LBFGS")))
 
 
+@cache
+def torchmetrics_classes() -> Mapping[str, str]:
+    """Names of torchmetrics' metrics, and for each the module to import; none where it is not installed.
+
+    Without those that need other packages, and the wrappers, which are built from other metrics.
+    """
+    path = source.module_file("torchmetrics")
+    if path is None:
+        return {}
+    packages = sorted(p.parent.name for p in path.parent.glob("*/__init__.py"))
+    packages = [p for p in packages if p not in ("functional", "utilities", "wrappers")]
+    modules = ["torchmetrics", *(f"torchmetrics.{package}" for package in packages)]
+    left_out = {*_exported("torchmetrics.wrappers"), "MetricCollection"}
+    known = {name: module for module in reversed(modules) for name in _exported(module)}
+    return {name: known[name] for name in sorted(known) if name[0].isupper() and name not in left_out}
+
+
+def _exported(module: str) -> Iterator[str]:
+    """Names in ``__all__`` that are there whatever else is installed."""
+    tree = source.parse(module)
+    for statement in tree.body if tree else ():
+        match statement:
+            case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List(elts=elements)):
+                yield from (n.value for n in elements if isinstance(n, ast.Constant) and isinstance(n.value, str))
+
+
+def missing(kind: str, name: str) -> str | None:
+    """Advice for a component of a package that is not installed; None for any other.
+
+    Args:
+        kind: of component.
+        name: registered name or dotted path.
+    """
+    package = re.split(r"[./]", name)[0]
+    if kind != "metrics" or package != "torchmetrics" or source.module_file(package):
+        return None
+    return f"{name} needs torchmetrics, which is not installed; pip install 'xlaexp[torchmetrics]'"
+
+
 def names(kind: str, plugins: Iterable[str] = ()) -> list[str]:
     """Every name that ``<kind>.name`` can take."""
     known = {name for package in (*BUILTIN, *plugins) for name in registered(package)[kind]}
@@ -83,6 +123,8 @@ def names(kind: str, plugins: Iterable[str] = ()) -> list[str]:
         known |= {f"torchvision/{name}" for name in torchvision_models()}
     if kind == "optimizer":
         known |= set(torch_optimizers())
+    if kind == "metrics":
+        known |= {f"torchmetrics/{name}" for name in torchmetrics_classes()}
     return sorted(known)
 
 
@@ -95,4 +137,8 @@ def find(kind: str, name: str, plugins: Iterable[str] = ()) -> Entry | None:
         return Entry("torchvision.models", name.removeprefix("torchvision/"))
     if kind == "optimizer" and name in torch_optimizers():
         return Entry("torch.optim", name)
+    if kind == "metrics" and name.startswith("torchmetrics/"):
+        name = name.removeprefix("torchmetrics/")
+        if module := torchmetrics_classes().get(name):
+            return Entry(module, name)
     return None

@@ -22,13 +22,12 @@ _NODES: Mapping[str, Any] = {
     "checkpoint": schema.Checkpoint,
     "precision": Literal["fp32", "bf16"],
     "resume": str | None,
+    "mode": Literal["train", "eval"],
     "seed": schema.Count,
     "strategy": str,
     "plugins": list[str],
 }
 _COMPONENTS = ("model", "data", "optimizer", "criterion", "scheduler")
-_MAPPINGS = ("tracking", "callbacks")
-"""Nodes of any number of components, each under a name."""
 _SLOW_IMPORTS = frozenset({"torch", "torchvision", "torch_xla"})
 
 
@@ -43,8 +42,8 @@ def check(raw: Mapping[str, Any], host: Host, directory: Path) -> schema.Config:
     Raises:
         ConfigError: with every problem that was found.
     """
-    errors: list[str] = []
-    values = _typed(raw, errors)
+    evaluated, errors = cross.evaluated(raw, directory)
+    values = _typed({**raw, "checkpoint": cross.NOTHING_SAVED} if evaluated else raw, errors)
     plugins = tuple(values.get("plugins", ()))
     for plugin in plugins:
         if source.module_file(plugin) is None:
@@ -56,7 +55,7 @@ def check(raw: Mapping[str, Any], host: Host, directory: Path) -> schema.Config:
         errors[:] = [*(e for e in errors if not e.startswith("precision:")), *problems]
     if values.get("resume") not in (None, "auto"):
         values["resume"] = str(Path(directory, values["resume"]).expanduser())
-    known = {*_NODES, *_COMPONENTS, *_MAPPINGS, "param_groups"}
+    known = {*_NODES, *_COMPONENTS, *components.MAPPINGS, "param_groups"}
     for key in raw:
         if key not in known:
             errors.append(f"{key}: {cross.hint(str(key)) or unknown('config key', str(key), known)}")
@@ -64,9 +63,11 @@ def check(raw: Mapping[str, Any], host: Host, directory: Path) -> schema.Config:
         values["device"], problems = cross.device(values["device"], host)
         errors += problems
     if "objective" in values:
-        errors += (problems := cross.objective(values["objective"]))
+        yielded, problems = cross.metrics(values["metrics"])
+        errors += problems
+        errors += (problems := cross.objective(values["objective"], yielded))
         if "checkpoint" in values and not problems:
-            values["checkpoint"], problems = cross.checkpoint(values["checkpoint"], values["objective"])
+            values["checkpoint"], problems = cross.checkpoint(values["checkpoint"], values["objective"], yielded)
             errors += problems
     if {"strategy", "device", "loader"} <= values.keys():
         try:
@@ -75,7 +76,8 @@ def check(raw: Mapping[str, Any], host: Host, directory: Path) -> schema.Config:
             errors.append(str(error))
     if errors:
         raise ConfigError(errors)
-    config = schema.Config(**{**values, "plugins": plugins, "platform": host.platform, "raw": raw})
+    given = {"evaluated": evaluated, "plugins": plugins, "platform": host.platform, "raw": raw}
+    config = schema.Config(**{**values, **given})
     if problems := _data_problems(config, host):
         raise ConfigError(problems)
     return config
@@ -110,14 +112,14 @@ def _known(key: str, tp: Any, raw: Any, errors: list[str]) -> Any:
 
 def _components(raw: Mapping[str, Any], plugins: tuple[str, ...], errors: list[str], directory: Path) -> dict[str, Any]:
     """The components that the config names; None for one that cannot be found."""
-    values: dict[str, Any] = {kind: {} for kind in _MAPPINGS}
+    values: dict[str, Any] = {kind: {} for kind in components.MAPPINGS}
     for kind in _COMPONENTS:
         if kind not in raw:
             errors.append(f"{kind}: is missing; choose one with {kind}=<choice>")
             continue
         values[kind], problems = components.resolve(kind, kind, raw[kind], plugins, directory)
         errors += problems
-    for kind in _MAPPINGS:
+    for kind in components.MAPPINGS:
         for name, node in (raw.get(kind) or {}).items():
             values[kind][name], problems = components.resolve(kind, f"{kind}.{name}", node, plugins, directory)
             errors += problems

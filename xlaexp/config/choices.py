@@ -1,9 +1,11 @@
 """Group choices that no file stands for.
 
-They are ``model=torchvision/<name>``, ``optimizer=<class of torch.optim>``, and for any kind of component the
-dotted path of a user's own: ``model=my_package.nets.Net``.
+They are ``model=torchvision/<name>``, ``optimizer=<class of torch.optim>``, ``metrics=torchmetrics/<class>``, and for
+any kind of component the dotted path of a user's own: ``model=my_package.nets.Net``. What a config has any number of
+goes under its own name: ``metrics=my_package.F1`` is the metric ``val/F1``.
 """
 
+import re
 from typing import Any
 
 from hydra.core.config_search_path import ConfigSearchPath
@@ -14,8 +16,8 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
 from xlaexp.config import catalog
-from xlaexp.config.components import OFFERED
-from xlaexp.signatures import signature
+from xlaexp.config.components import MAPPINGS, OFFERED, offered_to
+from xlaexp.signatures import Signature, signature
 from xlaexp.source import locate
 
 SCHEME = "xlaexp"
@@ -28,6 +30,7 @@ def _choices() -> dict[str, tuple[str, ...]]:
     return {
         "model/torchvision": catalog.torchvision_models(),
         "optimizer": catalog.torch_optimizers(),
+        "metrics/torchmetrics": tuple(catalog.torchmetrics_classes()),
     }
 
 
@@ -46,12 +49,21 @@ class ComponentSource(ConfigSource):
             raise ConfigLoadError(f"{path} is no component")
         kind, _, name = path.partition("/")
         entry = catalog.find(kind, name)
-        found = signature(f"{entry.module}.{entry.attribute}" if entry else name)
+        dotted = f"{entry.module}.{entry.attribute}" if entry else name
+        found = signature(dotted) or Signature()
         node: dict[str, Any] = {"name": name} if entry else {"_target_": name}
-        for argument, parameter in (found.parameters if found else {}).items():
-            if argument not in OFFERED[kind] | _LEFT_OUT and isinstance(parameter.default, _PLAIN):
+        for argument, parameter in found.parameters.items():
+            if argument in offered_to(kind, dotted, found) | _LEFT_OUT:
+                continue
+            if parameter.required:
+                node[argument] = "???"
+            elif kind == "metrics" and argument not in found.positional:
+                pass  # a choice of torchmetrics passes it on to one of several classes, and not all of them take it
+            elif isinstance(parameter.default, _PLAIN):
                 default = parameter.default
                 node[argument] = list(default) if isinstance(default, tuple) else default
+        if kind in MAPPINGS:
+            node = {re.split(r"[./]", name)[-1]: node}
         return ConfigResult(
             config=OmegaConf.create(node),
             header={"package": kind},
@@ -76,7 +88,11 @@ class ComponentSource(ConfigSource):
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         """Choices (and groups) directly under a path."""
         path = self._normalize(config_path)
-        groups = {"": ["model", "optimizer"], "model": ["torchvision"]}.get(path, [])
+        groups = {
+            "": ["model", "optimizer", "metrics"],
+            "model": ["torchvision"],
+            "metrics": ["torchmetrics"],
+        }.get(path, [])
         names = list(_choices().get(path, ()))
         if results_filter is ObjectType.GROUP:
             return sorted(groups)

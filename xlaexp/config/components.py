@@ -1,5 +1,6 @@
 """Finds the components that a config names and checks their arguments."""
 
+import ast
 import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,8 +20,12 @@ OFFERED: Mapping[str, frozenset[str]] = {
     "scheduler": frozenset({"optimizer", "total_steps", "steps_per_epoch"}),
     "tracking": frozenset({"directory"}),
     "callbacks": frozenset({"directory"}),
+    "metrics": frozenset({"num_classes"}),
 }
 """What the builder passes to a component of each kind, where its signature takes it."""
+
+MAPPINGS = ("tracking", "callbacks", "metrics")
+"""Kinds of which a config has any number, each under a name."""
 
 
 def resolve(
@@ -48,6 +53,8 @@ def resolve(
             f"not {'both; set ' + node + '.name=null' if name is not None else 'neither'}"
         ]
     offered = OFFERED[kind]
+    if advice := catalog.missing(kind, str(target or name)):
+        return None, [f"{node}: {advice}"]
     if target is not None:
         label = str(target)
         module, _, attribute = label.rpartition(".")
@@ -64,9 +71,27 @@ def resolve(
             return None, [f"{node}.name: {unknown(kind, label, catalog.names(kind, plugins))}"]
         module, attribute = entry.module, entry.attribute
     found = signature(f"{module}.{attribute}") or Signature(open=True)
+    offered = offered_to(kind, f"{module}.{attribute}", found)
     values, errors = arguments.check(node, f"{kind} {label!r}", given, found, offered, directory)
     accepts = frozenset(found.parameters) | (offered if found.open else frozenset())
     return Component(kind, label, module, attribute, values, accepts), errors
+
+
+def offered_to(kind: str, dotted: str, found: Signature) -> frozenset[str]:
+    """What the builder passes to a component where it takes it, and what others pass to it later.
+
+    Args:
+        kind: of component.
+        dotted: its path.
+        found: its signature.
+    """
+    if kind != "metrics":
+        return OFFERED[kind]
+    located = source.locate(dotted)
+    is_function = located is not None and isinstance(located.node, ast.FunctionDef)
+    # A function is a metric itself: its first two arguments are outputs and targets. Nothing is passed to what takes
+    # any keyword: parts of torchmetrics seem to, and refuse those that they do not know.
+    return OFFERED[kind] & found.parameters.keys() | frozenset(found.positional[:2] if is_function else ())
 
 
 def _mentions(module: str, attribute: str) -> bool:

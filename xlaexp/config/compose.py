@@ -149,11 +149,14 @@ def _explain(hydra: Hydra, override: str, cfg: DictConfig, error: Exception) -> 
     if _group_exists(hydra, key):
         options = loader.get_group_options(key)
         value = parsed.value()
-        if isinstance(value, str) and value not in options:
+        for choice in value if isinstance(value, list) else [value]:
+            if not isinstance(choice, str) or choice in options:
+                continue
             if key == engines.GROUP:
-                return f"{override}: {engines.unknown_launcher(value, options)}"
-            known = {*options, *(catalog.names(key) if key in REGISTRIES else ())}
-            return f"{override}: {unknown(key, value, known)}"
+                return f"{override}: {engines.unknown_launcher(choice, options)}"
+            known = {*options, *(catalog.names(key) if key in REGISTRIES else ())} - {"torchmetrics", "torchvision"}
+            if choice not in known:
+                return f"{override}: {catalog.missing(key, choice) or unknown(key, choice, known)}"
         return f"{override}: {_first_line(error)}"
     if OmegaConf.select(cfg, key, throw_on_missing=False) is None and not _has(cfg, key):
         launcher = str(OmegaConf.select(cfg, "hydra.runtime.choices")[engines.GROUP])

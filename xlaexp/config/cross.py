@@ -1,12 +1,12 @@
 """What contradicts what: checks that need more than one config node, or the machine, to decide."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from xlaexp.config.schema import (
-    METRICS,
     AnyLoader,
     Checkpoint,
     Component,
@@ -124,9 +124,19 @@ def _libtpu(host: Host) -> list[str]:
     return []
 
 
-def objective(given: Objective) -> list[str]:
+def metrics(given: Collection[str]) -> tuple[list[str], list[str]]:
+    """What an evaluation yields with metrics of these names, and what is wrong with the names."""
+    problems = [
+        f"metrics.{name}: an evaluation yields val/{name} without it; give it another name"
+        for name in given
+        if name in ("loss",)
+    ]
+    return ["val/loss", *(f"val/{name}" for name in given)], problems
+
+
+def objective(given: Objective, yielded: Collection[str]) -> list[str]:
     """Refuses a metric that no evaluation yields, and other than one mode for each."""
-    problems = [f"objective.metric: {unknown('metric', m, METRICS)}" for m in given.metrics if m not in METRICS]
+    problems = [f"objective.metric: {_no_metric(m, yielded)}" for m in given.metrics if m not in yielded]
     if not given.metrics or len(set(given.metrics)) != len(given.metrics):
         problems.append("objective.metric: name at least one metric, and each one once")
     if len(given.modes) != len(given.metrics):
@@ -137,17 +147,49 @@ def objective(given: Objective) -> list[str]:
     return problems
 
 
-def checkpoint(given: Checkpoint, objective: Objective) -> tuple[Checkpoint, list[str]]:
+def _no_metric(name: str, yielded: Collection[str]) -> str:
+    return f"{unknown('metric', name, yielded)}, of which metrics=... chooses all but val/loss"
+
+
+def checkpoint(given: Checkpoint, objective: Objective, yielded: Collection[str]) -> tuple[Checkpoint, list[str]]:
     """The node with its metric and mode filled in, and what is wrong with them."""
     if given.metric is None:
         return replace(given, metric=objective.metrics[0], mode=given.mode or objective.modes[0]), []
     problems = []
-    if given.metric not in METRICS:
-        problems.append(f"checkpoint.metric: {unknown('metric', given.metric, METRICS)}")
+    if given.metric not in yielded:
+        problems.append(f"checkpoint.metric: {_no_metric(given.metric, yielded)}")
     elif given.mode is None and given.metric not in objective.metrics:
         problems.append(f"checkpoint.mode: say whether more {given.metric} is better: max, or min")
     modes = dict(zip(objective.metrics, objective.modes, strict=False))
     return replace(given, mode=given.mode or modes.get(given.metric)), problems
+
+
+NOTHING_SAVED: Mapping[str, Any] = {"every": 1, "unit": "epoch", "keep_last": 1, "metric": None, "mode": None}
+"""The node ``checkpoint`` where a path stands in its place."""
+
+
+def evaluated(raw: Mapping[str, Any], directory: Path) -> tuple[str | None, list[str]]:
+    """The path that stands in place of the node ``checkpoint``, and what is wrong with it.
+
+    Args:
+        raw: the whole config as plain data.
+        directory: what the path is relative to.
+    """
+    given, only = raw.get("checkpoint"), raw.get("mode") == "eval"
+    if not isinstance(given, str):
+        return None, ["checkpoint: mode=eval needs one; give checkpoint=PATH, a file or a run's directory"] * only
+    path = Path(directory, Path(given).expanduser())
+    problems = []
+    if not only:
+        problems.append(
+            f"checkpoint: a path says what mode=eval evaluates; to train on from it, use resume={given} and leave "
+            "checkpoint out"
+        )
+    elif not path.exists():
+        problems.append(f"checkpoint: there is no file or directory {path}")
+    if only and raw.get("resume") is not None:
+        problems.append("resume: mode=eval evaluates checkpoint=PATH, and trains nothing; leave resume out")
+    return str(path), problems
 
 
 def param_groups(raw: Any, optimizer: Component | None) -> tuple[ParamGroups, list[str]]:

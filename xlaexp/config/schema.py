@@ -131,10 +131,6 @@ ParamGroups = Literal["all", "no_decay"] | tuple[ParamGroup, ...]
 """all: every parameter alike. no_decay: no weight decay for biases and norms (parameters of one dimension)."""
 
 
-METRICS = ("val/loss", "val/accuracy")
-"""What an evaluation yields."""
-
-
 @dataclass(frozen=True)
 class Objective:
     """Config node ``objective``: what ``best.pt`` and a sweep are judged by."""
@@ -193,6 +189,8 @@ class Trial:
 class Config:
     """A whole run, resolved and checked: plain data that pickles."""
 
+    mode: Literal["train", "eval"]
+    """train, or eval: only evaluate a checkpoint."""
     seed: Count
     """Determines initial weights, sample order and every random stream."""
     strategy: Strategy
@@ -207,6 +205,8 @@ class Config:
     param_groups: ParamGroups
     """Options of the optimizer that hold for some parameters only."""
     checkpoint: Checkpoint
+    evaluated: str | None
+    """In mode eval the path of a checkpoint, or of a run whose newest good one is meant; else None."""
     resume: str | None
     """auto: go on from the newest good checkpoint in the output directory, if there is one; a path: from there."""
     objective: Objective
@@ -217,6 +217,8 @@ class Config:
     scheduler: Component
     tracking: Mapping[str, Component]
     callbacks: Mapping[str, Component]
+    metrics: Mapping[str, Component]
+    """What an evaluation measures besides the loss; it yields ``val/<name>``."""
     plugins: tuple[str, ...]
     """Packages whose modules register a user's own components."""
     raw: Mapping[str, Any]

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 from xlaexp.components.data.sampling import TrainBatches
 from xlaexp.train.averaging import Average
 from xlaexp.train.gradients import Clipping, Forward, Gradients
+from xlaexp.train.metrics import Metrics
 from xlaexp.train.strategy import Strategy
 
 
@@ -40,6 +41,8 @@ class Parts:
     """Gives a step its own random stream on the device; the argument is a number that no other step has."""
     val_loader: DataLoader[Any]
     """This replica's share of the validation batches, padded and with masks."""
+    metrics: Metrics
+    """What an evaluation measures besides the loss."""
     train_samples: int
     """Training samples that a step of all replicas takes; the last one of an epoch may take fewer."""
     val_samples: int

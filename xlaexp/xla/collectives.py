@@ -1,5 +1,6 @@
 """What replicas do together, and the optimizer step that includes it."""
 
+import numpy as np
 import torch
 import torch_xla.core.xla_model as xm
 from torch import nn
@@ -52,6 +53,31 @@ def gather(values: torch.Tensor) -> torch.Tensor:
     mask[runtime.ordinal()] = 1
     # Uploaded: as a constant it would make each replica's graph another one. The others add zeros: that is exact.
     return all_reduce_sum(torch.where(mask.to(values.device) > 0, values[None], 0))
+
+
+_CHUNK, _HEADER = 4096, 8
+
+
+def exchange(payload: bytes) -> list[bytes]:
+    """Every replica's bytes, by ordinal.
+
+    ``xm.rendezvous`` reads sizes whose collective is still pending, and compiles a graph for each size.
+
+    Args:
+        payload: this replica's; may be of any length.
+    """
+    if runtime.world_size() == 1:
+        return [payload]
+    device = runtime.device()
+    # In chunks: float32, in which the greatest is found, counts exactly as far as 2**24. In powers of two of them: a
+    # graph for each order of magnitude.
+    chunks = int(all_reduce_max(float(-(-(len(payload) + _HEADER) // _CHUNK)), device))
+    padded = np.zeros(_CHUNK << (chunks - 1).bit_length(), np.uint8)
+    padded[:_HEADER] = np.frombuffer(len(payload).to_bytes(_HEADER, "little"), np.uint8)
+    padded[_HEADER : _HEADER + len(payload)] = np.frombuffer(payload, np.uint8)
+    rows = gather(torch.from_numpy(padded.view(np.int32)).to(device)).cpu().numpy().view(np.uint8)
+    sizes = [int.from_bytes(row[:_HEADER].tobytes(), "little") for row in rows]
+    return [row[_HEADER : _HEADER + size].tobytes() for row, size in zip(rows, sizes, strict=True)]
 
 
 def average_buffers(model: nn.Module) -> None:
