@@ -47,29 +47,58 @@ def call(
         env: environment variables to set.
         timeout: seconds after which the process is killed.
     """
-    directory = cwd or Path.cwd()
-    number = len(list(directory.glob(".stdout-*")))
-    out, err = directory / f".stdout-{number}", directory / f".stderr-{number}"
-    receiver, sender = _context.Pipe(duplex=False)
-    process = _context.Process(target=_child, args=(sender, fn, args, str(directory), dict(env or {}), out, err))
-    process.start()
-    sender.close()
-    value = None
-    with contextlib.suppress(EOFError):
-        if receiver.poll(timeout):
-            value = receiver.recv()
-    process.join(10 if value is not None else timeout)
-    if process.exitcode is None:
-        process.kill()
-        process.join()
-        raise TimeoutError(f"no end after {timeout} s:\n{out.read_text()}\n{err.read_text()}")
-    assert process.exitcode is not None
-    return Ended(process.exitcode, value, out.read_text(), err.read_text())
+    return Begun(fn, *args, cwd=cwd, env=env).end(timeout)
+
+
+class Begun:
+    """A call in a fresh process, which leads a process group of its own; see :func:`call`.
+
+    Attributes:
+        pid: of the process, and of its group.
+    """
+
+    def __init__(
+        self, fn: Callable[..., Any], *args: Any, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> None:
+        directory = cwd or Path.cwd()
+        number = len(list(directory.glob(".stdout-*")))
+        self._out, self._err = directory / f".stdout-{number}", directory / f".stderr-{number}"
+        self._receiver, sender = _context.Pipe(duplex=False)
+        self._process = _context.Process(
+            target=_child, args=(sender, fn, args, str(directory), dict(env or {}), self._out, self._err)
+        )
+        self._process.start()
+        sender.close()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    def end(self, timeout: float = 200) -> Ended:
+        """Waits for its end."""
+        value = None
+        with contextlib.suppress(EOFError):
+            if self._receiver.poll(timeout):
+                value = self._receiver.recv()
+        self._process.join(10 if value is not None else timeout)
+        if self._process.exitcode is None:
+            self._process.kill()
+            self._process.join()
+            raise TimeoutError(f"no end after {timeout} s:\n{self._out.read_text()}\n{self._err.read_text()}")
+        return Ended(self._process.exitcode, value, self._out.read_text(), self._err.read_text())
+
+    def left(self) -> bool:
+        """Whether a process of its group is alive."""
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                state, _, group = path.read_text().rpartition(")")[2].split()[:3]
+                if int(group) == self.pid and state != "Z":
+                    return True
+        return False
 
 
 def _child(
     sender: Connection, fn: Callable[..., Any], args: Any, cwd: str, env: Mapping[str, str], out: Path, err: Path
 ) -> None:
+    os.setpgid(0, 0)
     for stream, path in ((1, out), (2, err)):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(file, stream)
@@ -101,3 +130,11 @@ def output(cwd: Path) -> Path:
     """The output directory of the one run that was started in ``cwd``."""
     (directory,) = cwd.glob("outputs/*/*")
     return directory
+
+
+def limited(size: int, *overrides: str) -> None:
+    """:func:`main` where no file may grow beyond ``size`` bytes, as on a full disk."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    main(*overrides)

@@ -1,13 +1,15 @@
 """What tests run inside replicas: functions that a launch can import, each leaving files to look at."""
 
+import contextlib
 import json
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +28,7 @@ from xlaexp.train.progress import ProgressBar
 from xlaexp.train.readings import Readings
 from xlaexp.train.state import Progress
 from xlaexp.xla import lockstep, replicas, runtime
+from xlaexp.xla.feed import DirectFeed, ParallelFeed
 
 
 def everywhere(fn: Any, config: Config, directory: Path) -> None:
@@ -194,3 +197,66 @@ def first_collectives(launches: int) -> None:
     for _ in range(launches):
         with replicas.environment("CPU", FIRST_COLLECTIVES):
             replicas.launch_all(first_collective, ())
+
+
+class Sample(NamedTuple):
+    """A batch of many kinds."""
+
+    image: torch.Tensor
+    rest: dict[str, Any]
+
+
+def structured(number: int) -> Sample:
+    """A nested batch that knows its number."""
+    values = torch.full((2,), float(number))
+    numpy = np.full(3, number)
+    return Sample(values, {"z": [values + 1, (values + 2, f"name {number}")], "a": numpy, "none": None, "int": number})
+
+
+class Structured:
+    """A loader of such batches; the early ones take longest to upload."""
+
+    def __iter__(self) -> Iterator[Sample]:
+        return map(structured, range(40))
+
+    def __len__(self) -> int:
+        return 40
+
+
+def feeds(threads: int) -> str:
+    """Compares batches of both feeds; leaves early; iterates in the middle of an iteration."""
+    device = runtime.device()
+    options = {
+        "loader_prefetch_size": 4,
+        "device_prefetch_size": 1,
+        "host_to_device_transfer_threads": threads,
+        "batches_per_execution": 1,
+    }
+    before = threading.active_count()
+    parallel = ParallelFeed(device, options)
+    for feed in (DirectFeed(device), parallel):
+        for number, batch in enumerate(feed.batches(Structured())):
+            wanted = structured(number)
+            assert type(batch) is Sample
+            assert list(batch.rest) == list(wanted.rest)
+            assert batch.image.device.type == "xla"
+            assert batch.image.tolist() == wanted.image.tolist()
+            first, (second, name) = batch.rest["z"]
+            assert type(batch.rest["z"]) is list
+            assert type(batch.rest["z"][1]) is tuple
+            assert (first.tolist(), second.tolist()) == ([number + 1.0] * 2, [number + 2.0] * 2)
+            assert (name, batch.rest["none"], batch.rest["int"]) == (f"name {number}", None, number)
+            assert type(batch.rest["a"]) is np.ndarray
+            assert (batch.rest["a"] == number).all()
+        assert number == 39
+        loader = Structured()
+        with closing(feed.batches(loader)) as batches:
+            assert next(batches).rest["int"] == 0
+            assert [batch.rest["int"] for batch in feed.batches(Structured())] == list(range(40))
+            with contextlib.suppress(RuntimeError):
+                next(feed.batches(loader))
+                raise AssertionError("two iterations of one loader")
+            assert next(batches).rest["int"] == 1
+        assert [batch.rest["int"] for batch in feed.batches(loader)] == list(range(40))
+    assert threading.active_count() == before
+    return "well"

@@ -3,7 +3,6 @@
 import json
 import logging
 from pathlib import Path
-from typing import IO
 
 import pytest
 
@@ -44,8 +43,8 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> Non
     path = tmp_path / "file"
     path.write_text("old")
 
-    def fail(file: IO[bytes]) -> None:
-        file.write(b"half")
+    def fail(file: Path) -> None:
+        file.write_bytes(b"half")
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from fresh import Ended, xlaexp
+from fresh import Begun, Ended, call, limited, main, xlaexp
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from test_sweep import ended_well, start
+from test_sweep import ended_well
 
 RUN = (
     *("optimizer=adamw", "train.epochs=3", "train.log_every=5", "train.max_steps=30", "checkpoint.every=4"),
@@ -50,7 +50,7 @@ def assert_same_end(directory: Path, reference: Path) -> None:
     states = [checkpoint(directory), checkpoint(reference)]
     for state in states:
         del state["config"], state["callbacks"]
-    assert_equal(*states)
+    assert_equal(states[0], states[1])
 
 
 def rows(directory: Path) -> list[dict[str, str]]:
@@ -72,10 +72,10 @@ def go_on(directory: Path, *overrides: str, cwd: Path) -> Ended:
 @pytest.mark.parametrize(
     ("device", "loader", "steps", "options"),
     [
-        ("single", "plain", (4, 22, 28), MLP),
-        ("single", "mp_device_loader", (12, 24), (*MLP, "loader.batches_per_execution=2")),
+        ("single", "plain", (4, 22), MLP),
+        ("single", "mp_device_loader", (12,), (*MLP, "loader.batches_per_execution=2")),
         ("multi", "plain", (12,), CNN),
-        ("multi", "mp_device_loader", (8,), (*CNN, "train.accumulate=2", "train.max_steps=15")),
+        ("multi", "mp_device_loader", (8,), (*MLP, "train.accumulate=2", "train.max_steps=15")),
     ],
 )
 def test_resumed_runs_end_as_the_uninterrupted_one(
@@ -94,9 +94,16 @@ def test_resumed_runs_end_as_the_uninterrupted_one(
         assert rows(tmp_path / f"from-{step}") == later
 
 
-def test_a_killed_run_goes_on_in_its_directory(tmp_path: Path) -> None:
-    ended_well(xlaexp(*MLP, "hydra.run.dir=whole", cwd=tmp_path))
-    shutil.copytree(tmp_path / "whole", tmp_path / "killed")
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The output directory of a run with the options MLP."""
+    directory = tmp_path_factory.mktemp("whole")
+    ended_well(xlaexp(*MLP, "hydra.run.dir=run", cwd=directory))
+    return directory / "run"
+
+
+def test_a_killed_run_goes_on_in_its_directory(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "killed")
     # As if it had been killed after step 26, with a file half written.
     for number in (28, 30):
         (tmp_path / "killed" / "checkpoints" / f"step-{number:08}.pt").unlink(missing_ok=True)
@@ -105,35 +112,38 @@ def test_a_killed_run_goes_on_in_its_directory(tmp_path: Path) -> None:
     (tmp_path / "killed" / "result.json").unlink()
     ended = ended_well(go_on(tmp_path / "killed", *MLP, cwd=tmp_path))
     assert "step-00000024.pt, after step 24" in ended.stdout
-    assert_same_end(tmp_path / "killed", tmp_path / "whole")
-    assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
-    assert scalars(tmp_path / "killed") == scalars(tmp_path / "whole")
+    assert_same_end(tmp_path / "killed", whole)
+    assert rows(tmp_path / "killed") == rows(whole)
+    assert scalars(tmp_path / "killed") == scalars(whole)
     assert not list((tmp_path / "killed" / "checkpoints").glob(".*"))
     environment = json.loads((tmp_path / "killed" / "environment.json").read_text())
     assert len(environment["before"]) == 1
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 @pytest.mark.parametrize("device", ["single", "multi"])
-def test_a_signal_saves_at_the_next_step(device: str, signum: signal.Signals, code: int, tmp_path: Path) -> None:
-    command = (*CNN, f"device={device}", "train.max_steps=120", "train.epochs=10", "checkpoint.every=50")
+def test_a_signal_saves_at_the_next_step(device: str, tmp_path: Path) -> None:
+    length = ("train.max_steps=600", "train.epochs=60", "checkpoint.every=500", "train.eval_every=10")
+    command = (*MLP, *length, f"device={device}", "tracking=csv")
     ended_well(xlaexp(*command, "hydra.run.dir=whole", cwd=tmp_path))
-    run = start(*command, "hydra.run.dir=stopped", cwd=tmp_path)
-    deadline = time.monotonic() + 100
-    while "step 10/" not in log(tmp_path / "stopped") and time.monotonic() < deadline:
-        time.sleep(0.02)
-    if device == "multi":
-        os.killpg(run.pid, signum)  # as a terminal does
-    else:
-        run.send_signal(signum)
-    assert run.wait(30) == code
-    assert not (tmp_path / "stopped" / "failure.json").exists()
-    step = checkpoint(tmp_path / "stopped")["step"]
-    assert 10 <= step < 120
-    assert f"stopped by {signum.name} after step {step}" in log(tmp_path / "stopped")
-    ended_well(go_on(tmp_path / "stopped", *command, cwd=tmp_path))
-    assert_same_end(tmp_path / "stopped", tmp_path / "whole")
-    assert rows(tmp_path / "stopped") == rows(tmp_path / "whole")
+    for signum, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        directory = tmp_path / signum.name
+        run = Begun(main, *command, f"hydra.run.dir={directory}", cwd=tmp_path)
+        deadline = time.monotonic() + 60
+        while "step 10/" not in log(directory) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if signum == signal.SIGINT:
+            os.killpg(run.pid, signum)  # as a terminal does
+        else:
+            os.kill(run.pid, signum)
+        ended = run.end(30)
+        assert (ended.code, run.left()) == (code, False), ended.stdout + ended.stderr
+        assert not (directory / "failure.json").exists()
+        step = checkpoint(directory)["step"]
+        assert 10 <= step < 600
+        assert f"stopped by {signum.name} after step {step}" in log(directory)
+        ended_well(go_on(directory, *command, cwd=tmp_path))
+        assert_same_end(directory, tmp_path / "whole")
+        assert rows(directory) == rows(tmp_path / "whole")
 
 
 def log(directory: Path) -> str:
@@ -146,18 +156,18 @@ def damage(path: Path, how: str) -> None:
     if how == "flipped":
         content[len(content) // 2] ^= 4
     path.unlink()  # last.pt and best.pt are other names of the same file
-    path.write_bytes({"truncated": content[:-100], "empty": b""}.get(how, content))
+    path.write_bytes({"truncated": content[:-100], "empty": bytearray()}.get(how, content))
 
 
 @pytest.mark.parametrize("how", ["truncated", "flipped", "empty"])
-def test_of_damaged_checkpoints_the_one_before_is_used(how: str, tmp_path: Path) -> None:
-    short = (*MLP, "train.max_steps=12")
-    ended_well(xlaexp(*short, "hydra.run.dir=run", cwd=tmp_path))
-    damage(tmp_path / "run" / "checkpoints" / "step-00000012.pt", how)
-    ended = ended_well(go_on(tmp_path / "run", *short, cwd=tmp_path))
-    assert "step-00000012.pt is damaged" in ended.stdout
-    assert "step-00000008.pt is used instead" in ended.stdout
-    assert checkpoint(tmp_path / "run")["step"] == 12
+def test_of_damaged_checkpoints_the_one_before_is_used(how: str, whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "run")
+    damage(tmp_path / "run" / "checkpoints" / "step-00000030.pt", how)
+    (tmp_path / "run" / "checkpoints" / "last.pt").unlink()
+    ended = ended_well(go_on(tmp_path / "run", *MLP, cwd=tmp_path))
+    assert "step-00000030.pt is damaged" in ended.stdout
+    assert "step-00000028.pt is used instead" in ended.stdout
+    assert_same_end(tmp_path / "run", whole)
 
 
 def test_case_24_with_another_number_of_replicas_the_samples_go_on(tmp_path: Path) -> None:
@@ -187,11 +197,27 @@ def test_what_cannot_be_resumed_is_refused(tmp_path: Path) -> None:
     assert sorted((tmp_path / "run").rglob("*")) == before
 
 
-def test_a_full_disk_leaves_the_checkpoint_before_intact(tmp_path: Path) -> None:
-    import resource
+def test_a_full_disk_leaves_the_checkpoint_before_intact(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "run")
+    checkpoints = tmp_path / "run" / "checkpoints"
+    for left in (checkpoints / "step-00000030.pt", tmp_path / "run" / "result.json"):
+        left.unlink()
+    before = (checkpoints / "step-00000028.pt").read_bytes()
+    resume = (*MLP, "hydra.run.dir=run", "resume=auto")
+    ended = call(limited, len(before) // 2, *resume, cwd=tmp_path)
+    assert ended.code == 1
+    assert "a checkpoint could not be written into" in ended.stderr
+    assert "MiB are free" in ended.stderr
+    assert (checkpoints / "step-00000028.pt").read_bytes() == before
+    assert not list(checkpoints.glob(".*"))
+    ended_well(xlaexp(*resume, cwd=tmp_path))  # with room for it
+    assert_same_end(tmp_path / "run", whole)
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    short = (*MLP, "train.max_steps=8", "tracking=csv", "hydra.run.dir=run")
-    ended_well(xlaexp(*short, cwd=tmp_path))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    del hard
+
+def test_an_output_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for directory in ("/proc/run", tmp_path / "file" / "run"):
+        ended = xlaexp("debug=fast_run", f"hydra.run.dir={directory}", cwd=tmp_path)
+        assert ended.code == 2
+        assert f"hydra.run.dir: {directory} cannot be written" in ended.stderr
+        assert "Traceback" not in ended.stderr

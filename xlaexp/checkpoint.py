@@ -8,6 +8,7 @@ import logging
 import os
 import queue
 import re
+import shutil
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -41,7 +42,10 @@ class Store:
 
     def __init__(self, directory: Path, keep_last: int) -> None:
         self._directory = directory / DIRECTORY
-        self._directory.mkdir(exist_ok=True)
+        try:
+            self._directory.mkdir(exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(f"{self._directory} cannot be made: {error}") from error
         for left in self._directory.glob(".*.pt.*"):  # of a process that was killed while it wrote
             left.unlink(missing_ok=True)
         self._keep = keep_last
@@ -74,8 +78,9 @@ class Store:
         if self._error is not None:
             error, self._error = self._error, None
             raise CheckpointError(
-                f"a checkpoint could not be written into {self._directory}: {type(error).__name__}: {error}; those "
-                "written before are intact. Make room, or write elsewhere with hydra.run.dir=..."
+                f"a checkpoint could not be written into {self._directory}, where {_free(self._directory)} are free: "
+                f"{_first_line(error)}; those written before are intact. Make room and go on with resume=auto, or "
+                "write elsewhere with hydra.run.dir=..."
             ) from error
 
     def close(self) -> None:
@@ -102,6 +107,7 @@ class Store:
 
     def _write(self, content: Mapping[str, Any], step: int, best: bool) -> None:
         path = self._directory / f"step-{step:08}.pt"
+        # By its path: an open file is written through Python, at a third of the speed.
         write_atomic(path, lambda file: torch.save(content, file))
         for name in ("last.pt", "best.pt") if best else ("last.pt",):
             self._name(path, name)
@@ -115,6 +121,15 @@ class Store:
         new.unlink(missing_ok=True)
         os.link(path, new)
         new.replace(self._directory / name)
+
+
+def _free(directory: Path) -> str:
+    return f"{shutil.disk_usage(directory).free / 2**20:,.0f} MiB"
+
+
+def _first_line(error: Exception) -> str:
+    # torch says in its own words, with a trace of its C++ functions, what the system has said.
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
 def load(path: Path) -> dict[str, Any]:

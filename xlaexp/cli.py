@@ -5,6 +5,7 @@ else that Hydra's command line offers (``--help``, ``--cfg``, ``--info``, comple
 """
 
 import argparse
+import errno
 import logging
 import os
 import signal
@@ -126,6 +127,12 @@ def run(arguments: argparse.Namespace) -> None:
     directory = Path(str(cfg.hydra.run.dir))
     if (directory / environment.FILE).exists() and cfg.resume != "auto":
         raise ConfigError([_TAKEN.format(directory)])
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise ConfigError([f"hydra.run.dir: {directory} cannot be written: {error.strerror}"]) from None
     callbacks = Callbacks(cfg)
     callbacks.on_run_start(config=cfg, config_name=name)
     result = run_job(

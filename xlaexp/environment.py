@@ -52,8 +52,12 @@ def claim(directory: Path, version: str, again: bool = False) -> None:
             (directory / left).unlink(missing_ok=True)
         write_json(path, content)
         return
-    with path.open("x") as file:
-        json.dump(content, file, indent=2)
+    whole = path.with_name(f".{path.name}.{os.getpid()}.new")
+    write_json(whole, content)
+    try:
+        os.link(whole, path)  # fails where there is one
+    finally:
+        whole.unlink()
 
 
 def versions() -> dict[str, str]:

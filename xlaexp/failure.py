@@ -8,6 +8,7 @@ from pathlib import Path
 FILE = "failure.json"
 GRACE_S = 3.0
 _POLL_S = 0.2
+_watched = False
 
 
 class RunFailedError(Exception):
@@ -39,6 +40,11 @@ def describe(directory: Path) -> str | None:
     return f"replica {content['replica']} failed: {content['error']}: {message[0] if message else ''}"
 
 
+def watched() -> bool:
+    """Whether this process has a watch: it has a parent that says why it has ended."""
+    return _watched
+
+
 def watch(directory: Path) -> threading.Event:
     """Ends this process a few seconds after a replica anywhere has failed, or once the parent is gone.
 
@@ -51,6 +57,8 @@ def watch(directory: Path) -> threading.Event:
     Returns:
         Ends the watch when it is set.
     """
+    global _watched
+    _watched = True
     parent = os.getppid()
     path = directory / FILE
     over = threading.Event()

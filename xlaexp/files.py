@@ -4,21 +4,20 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 
-def write_atomic(path: Path, write: Callable[[IO[bytes]], None]) -> None:
+def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
     """Writes a file beside its place, and moves it there when it is on disk.
 
     Args:
         path: the final place; what is there stays until the new file is complete.
-        write: gets the open file.
+        write: gets the path of the file to write.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("wb") as file:
-            write(file)
-            file.flush()
+        write(temporary)
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
         sync_directory(path.parent)
@@ -42,8 +41,4 @@ def write_json(path: Path, content: Any) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Writes text as it is (no newline is translated), atomically."""
-
-    def write(file: IO[bytes]) -> None:
-        file.write(text.encode())
-
-    write_atomic(path, write)
+    write_atomic(path, lambda file: file.write_bytes(text.encode()))

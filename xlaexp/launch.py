@@ -5,11 +5,12 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from xlaexp import failure, replica, stopping
+from xlaexp import failure, replica, stopping, watchdog
 from xlaexp.config.schema import Config
 from xlaexp.console import console
 from xlaexp.result import Result
@@ -38,11 +39,20 @@ def launch(config: Config, directory: Path) -> Result:
         raise
     except Exception as error:
         reason = failure.describe(directory)
-        if reason is None:
+        if reason is None and isinstance(error, BrokenExecutor):
+            # Only the system can do that: the out-of-memory killer, a person, or an abort in native code.
+            log.error("a process of replicas has died without a word")
+            reason = (
+                f"the launch failed: {type(error).__name__}: a process of replicas died without a word: it was killed "
+                "(memory?) or it aborted; what native code said of it stands above"
+            )
+        elif reason is None:
             # No replica could say anything: the process was killed or aborted, or the launch itself failed.
             log.exception("the launch failed")
             reason = f"the launch failed: {type(error).__name__}: {error}"
         raise failure.RunFailedError(f"{reason}\nIts traceback is in the log in {directory}") from error
+    finally:
+        watchdog.tidy(directory)
 
 
 def single(config: Config, directory: Path) -> None:

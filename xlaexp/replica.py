@@ -1,13 +1,14 @@
 """One replica's life: seed, build, fit, close."""
 
 import logging
+import math
 import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from xlaexp import checkpoint, environment, failure
+from xlaexp import checkpoint, environment, failure, watchdog
 from xlaexp.build import build, callbacks
 from xlaexp.callbacks import Callback, Callbacks, Run
 from xlaexp.checkpoint import CheckpointError, Store
@@ -42,7 +43,8 @@ def run(ordinal: int, config: Config, directory: Path) -> None:
     """
     speak_as(ordinal)
     try:
-        _run(ordinal, config, directory)
+        with watchdog.watched(ordinal, config.device.timeout, directory):
+            _run(ordinal, config, directory)
     except threading.BrokenBarrierError:
         # Another replica has failed; what it says is what the user needs.
         log.info("stopped, because another replica has failed")
@@ -77,6 +79,8 @@ def _run(ordinal: int, config: Config, directory: Path) -> None:
         _evaluate(Path(config.evaluated), config, directory, parts, compiled)
         return
     found = _checkpoint(config, directory)
+    if found is not None:
+        parts = _rescaled(parts, config, found[1])
     pruning = Pruning(config.trial, config.objective.metrics[0]) if config.trial and ordinal == 0 else None
     callback = Callbacks(_callbacks(config, directory, pruning) if ordinal == 0 else {})
     readings = Readings(parts, config.train.log_every, callback, config.train.on_nonfinite)
@@ -174,6 +178,17 @@ def _evaluate(given: Path, config: Config, directory: Path, parts: Parts, compil
         callback.end(result)
     if first:
         result.write(directory)
+
+
+def _rescaled(parts: Parts, config: Config, content: dict[str, Any]) -> Parts:
+    """With as many steps as the samples take that are left, if other replicas have begun."""
+    if content["replicas"] == parts.replicas:
+        return parts
+    parts.batches.start(content["epoch"], content["samples"])
+    epochs_left = config.train.epochs - content["epoch"]
+    steps = math.ceil(len(parts.batches) / config.train.accumulate) + (epochs_left - 1) * parts.steps_per_epoch
+    total = content["step"] + (steps if epochs_left > 0 else 0)
+    return replace(parts, total_steps=min(total, config.train.max_steps or total))
 
 
 def _resume(

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from xlaexp import watchdog
 from xlaexp.train.parts import Parts
 from xlaexp.xla import collectives, runtime
 
@@ -77,6 +78,7 @@ def measure(parts: Parts) -> dict[str, float]:
                 waiting.append((outputs, targets, mask))
             strategy.mark()
             batches += 1
+            watchdog.beat()
     strategy.drain()
     parts.model.train()
     while waiting:

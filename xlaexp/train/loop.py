@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import NamedTuple
 
+from xlaexp import watchdog
 from xlaexp.callbacks import Callback
 from xlaexp.config.schema import Objective, Train
 from xlaexp.result import Result, improves
@@ -142,8 +143,10 @@ def train_epoch(
                 strategy.accumulate(batch, turn.first, turn.weight)
             fed += 1
             if not turn.last:
+                watchdog.beat(progress.step)
                 continue
             progress.step += 1
+            watchdog.beat(progress.step)
             progress.samples += turn.samples * parts.replicas
             readings.note(progress.step, fed)
             parts.scheduler.step()

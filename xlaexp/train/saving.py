@@ -92,6 +92,8 @@ class Saving:
             self._save(progress, best)
 
     def _save(self, progress: Progress, best: bool) -> None:
+        if self._store:
+            self._store.finish()  # before the next copy of the state is made
         content = capture(self._parts, progress, self._readings)
         since = progress.step - self._readings.last_step
         if since and content:

@@ -30,9 +30,9 @@ class Packed:
     def __init__(self, loader: Sized) -> None:
         self._loader = loader
         self._shapes: dict[int, tuple[Any, list[Any]]] = {}
-        self._early: dict[int, list[torch.Tensor]] = {}
+        self._moved: dict[int, list[torch.Tensor]] = {}
         self._next = 0
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
     def __iter__(self) -> Iterator[tuple[int, list[torch.Tensor]]]:
         try:
@@ -42,18 +42,25 @@ class Packed:
                 others = [None if isinstance(leaf, torch.Tensor) else (leaf,) for leaf in leaves]
                 self._shapes[number] = structure, others
                 yield number, tensors
-        except Exception as error:
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # sys.exit() in a data set would end the thread, and the epoch, in silence
             self.error = error
 
     def __len__(self) -> int:
         return len(self._loader)
 
-    def ready(self, number: int, tensors: list[torch.Tensor]) -> Iterator[Any]:
-        """The batches whose turn it is, now that one more has come: none, it, or it and others that came early."""
-        self._early[number] = tensors
-        while self._next in self._early:
-            moved = iter(self._early.pop(self._next))
-            structure, others = self._shapes.pop(self._next)
-            self._next += 1
-            leaves = [next(moved) if other is None else other[0] for other in others]
-            yield pytree.tree_unflatten(leaves, structure)
+    def put(self, number: int, tensors: list[torch.Tensor]) -> None:
+        """Takes tensors that have been moved."""
+        self._moved[number] = tensors
+
+    def ready(self) -> bool:
+        """Whether the next batch is here."""
+        return self._next in self._moved
+
+    def take(self) -> Any:
+        """The next batch, which is here."""
+        moved = iter(self._moved.pop(self._next))
+        structure, others = self._shapes.pop(self._next)
+        self._next += 1
+        return pytree.tree_unflatten([next(moved) if other is None else other[0] for other in others], structure)

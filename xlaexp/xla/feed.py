@@ -20,13 +20,28 @@ class Feed(ABC):
 
     unmarked = 0
 
-    @abstractmethod
+    def __init__(self) -> None:
+        self._open: list[Sized] = []
+
     def batches(self, loader: Sized) -> Generator[Any, None, None]:
         """The loader's batches on the device. Close it when leaving early.
 
         Raises:
+            RuntimeError: an iteration of the same loader has not ended; with worker processes each would get some of
+                the other's batches.
             Exception: what the data set, the collate function or a worker raised.
         """
+        if any(loader is other for other in self._open):
+            raise RuntimeError("this loader is being iterated: a second iteration has to wait for the end of the first")
+        self._open.append(loader)
+        try:
+            yield from self._batches(loader)
+        finally:
+            self._open = [other for other in self._open if other is not loader]
+
+    @abstractmethod
+    def _batches(self, loader: Sized) -> Generator[Any, None, None]:
+        """See :meth:`batches`."""
 
 
 @final
@@ -38,10 +53,10 @@ class DirectFeed(Feed):
     """
 
     def __init__(self, device: torch.device) -> None:
+        super().__init__()
         self._device = device
 
-    def batches(self, loader: Sized) -> Generator[Any, None, None]:
-        """See :class:`Feed`."""
+    def _batches(self, loader: Sized) -> Generator[Any, None, None]:
         for batch in loader:
             yield runtime.upload(batch, self._device)
 
@@ -51,7 +66,8 @@ class ParallelFeed(Feed):
     """torch_xla's MpDeviceLoader, with its traps closed.
 
     What the loader raises reaches the caller, batches are as the loader made them and in its order
-    (:class:`xlaexp.xla.batches.Packed`), and leaving early leaks no thread.
+    (:class:`xlaexp.xla.batches.Packed`), and leaving early leaks no thread. A step is marked before every
+    ``batches_per_execution``-th batch and at the end.
 
     Args:
         device: where batches go.
@@ -59,24 +75,47 @@ class ParallelFeed(Feed):
     """
 
     def __init__(self, device: torch.device, options: Mapping[str, int]) -> None:
+        super().__init__()
         self._device = device
         self._options = dict(options)
 
-    def batches(self, loader: Sized) -> Generator[Any, None, None]:
-        """See :class:`Feed`; marks a step before every ``batches_per_execution``-th batch and at the end."""
+    def _batches(self, loader: Sized) -> Generator[Any, None, None]:
         source = Packed(loader)
         parallel = MpDeviceLoader(source, self._device, **self._options)
         iterator = iter(parallel)
         self.unmarked = 0
         try:
             for number, tensors in iterator:
-                if iterator._batches_yielded == 0:  # it has marked a step just now (torch_xla 2.9.0)
-                    self.unmarked = 0
-                for batch in source.ready(number, tensors):
+                source.put(number, tensors)
+                self._fill(source, iterator)
+                marked = iterator._batches_yielded == 0  # by the iterator, just now (torch_xla 2.9.0)
+                while source.ready():
+                    if marked:
+                        self.unmarked = 0
                     self.unmarked += 1
-                    yield batch
+                    yield source.take()
+                    marked = source.ready() and self._mark(iterator)
             self.unmarked = 0
         finally:
             parallel._parallel_loader.close()  # the only way to end its threads; MpDeviceLoader has no close
+            if len(self._open) > 1:  # the batch at hand of the iteration around this one may be computed with now
+                self.unmarked = 1
         if source.error is not None:
             raise source.error
+
+    def _fill(self, source: Packed, iterator: Any) -> None:
+        """Waits for the batch whose turn it is, past others that have overtaken it.
+
+        The iterator would mark a step for each of them, and replicas have to mark in the same places.
+        """
+        while not source.ready() and (item := iterator._loader.next_item(self._device)) is not None:
+            source.put(*item)
+
+    def _mark(self, iterator: Any) -> bool:
+        """Marks a step before a batch that is here already, if the iterator would; returns whether it has."""
+        if iterator._sync_batch_count > iterator._batches_yielded:
+            iterator._batches_yielded += 1
+            return False
+        iterator._batches_yielded = 0
+        runtime.sync()
+        return True

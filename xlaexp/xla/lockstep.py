@@ -17,7 +17,7 @@ import torch_xla
 import torch_xla.debug.metrics as met
 import torch_xla.runtime as xr
 
-from xlaexp import stopping
+from xlaexp import stopping, watchdog
 
 _POLL_S = 2e-5
 
@@ -54,6 +54,7 @@ class Lockstep:
         Raises:
             threading.BrokenBarrierError: another replica has failed.
         """
+        watchdog.passed()
         self._arrive.wait()
         if xr.global_ordinal() == 0:
             try:

@@ -103,6 +103,21 @@ def _streams(seed: int) -> Iterator[None]:
             random.setstate(before[2])
 
 
+class WorkerError(Exception):
+    """A worker process of a DataLoader has died."""
+
+
+class _WithWorkers(DataLoader[Batch]):
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]  # an iterator is all that anybody needs
+        try:
+            yield from super().__iter__()
+        except (ConnectionError, EOFError, FileNotFoundError) as error:
+            # What a data set raises in a worker is a SampleError: this comes from the way between the processes.
+            raise WorkerError(
+                f"a DataLoader worker has died: it was killed (memory?) or it exited ({type(error).__name__}: {error})"
+            ) from error
+
+
 def loader(batches: Batches, sampler: Sampler[Any], num_workers: int) -> DataLoader[Batch]:
     """A DataLoader over batches.
 
@@ -112,7 +127,8 @@ def loader(batches: Batches, sampler: Sampler[Any], num_workers: int) -> DataLoa
         num_workers: worker processes; forked from a server, because forking a process with replica threads in
             it can deadlock.
     """
-    return DataLoader(
+    kind = _WithWorkers if num_workers else DataLoader[Batch]
+    return kind(
         batches,
         batch_size=None,
         sampler=sampler,
