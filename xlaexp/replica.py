@@ -191,6 +191,17 @@ def _evaluate(given: Path, config: Config, directory: Path, parts: Parts, compil
         result.write(directory)
 
 
+def _rescaled(parts: Parts, config: Config, content: dict[str, Any]) -> Parts:
+    """With as many steps as the samples take that are left, if other replicas have begun."""
+    if content["replicas"] == parts.replicas:
+        return parts
+    parts.batches.start(content["epoch"], content["samples"])
+    epochs_left = config.train.epochs - content["epoch"]
+    steps = math.ceil(len(parts.batches) / config.train.accumulate) + (epochs_left - 1) * parts.steps_per_epoch
+    total = content["step"] + (steps if epochs_left > 0 else 0)
+    return replace(parts, total_steps=min(total, config.train.max_steps or total))
+
+
 def _resume(
     path: Path,
     content: dict[str, Any],
