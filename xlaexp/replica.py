@@ -1,14 +1,13 @@
 """One replica's life: seed, build, fit, close."""
 
 import logging
-import math
 import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from xlaexp import checkpoint, environment, failure, watchdog
+from xlaexp import environment, failure, restoring, watchdog
 from xlaexp.build import build, callbacks
 from xlaexp.callbacks import Callback, Callbacks, Run
 from xlaexp.checkpoint import CheckpointError, Store
@@ -23,7 +22,7 @@ from xlaexp.train.parts import Parts
 from xlaexp.train.progress import ProgressBar
 from xlaexp.train.readings import Readings
 from xlaexp.train.saving import Saving
-from xlaexp.train.state import Progress, restore
+from xlaexp.train.state import Progress
 from xlaexp.xla import lockstep, runtime
 
 log = logging.getLogger("xlaexp")
@@ -78,9 +77,9 @@ def _run(ordinal: int, config: Config, directory: Path) -> None:
     if config.evaluated is not None:
         _evaluate(Path(config.evaluated), config, directory, parts, compiled)
         return
-    found = _checkpoint(config, directory)
+    found = restoring.to_go_on_from(config, directory)
     if found is not None:
-        parts = _rescaled(parts, config, found[1])
+        parts = restoring.rescaled(parts, config, found[1])
     pruning = Pruning(config.trial, config.objective.metrics[0]) if config.trial and ordinal == 0 else None
     callback = Callbacks(_callbacks(config, directory, pruning) if ordinal == 0 else {})
     readings = Readings(parts, config.train.log_every, callback, config.train.on_nonfinite)
@@ -89,7 +88,7 @@ def _run(ordinal: int, config: Config, directory: Path) -> None:
     progress, result = Progress(), None
     try:
         if found is not None:
-            _resume(*found, parts, progress, readings, callback, saving)
+            restoring.resume(*found, parts, progress, readings, callback, saving)
         if ordinal == 0:
             plan = f"{parts.total_steps} steps of {parts.train_samples} samples"
             _introduce(config, parts, directory, plan)
@@ -120,40 +119,10 @@ def _callbacks(config: Config, directory: Path, pruning: Pruning | None) -> dict
     return {"progress bar": ProgressBar(), **callbacks(config, directory), **ours}
 
 
-def _checkpoint(config: Config, directory: Path) -> tuple[Path, dict[str, Any]] | None:
-    """The checkpoint to go on from, or None."""
-    if config.resume is None:
-        return None
-    if config.resume == "auto":
-        return checkpoint.newest(directory)
-    return _found("resume", Path(config.resume))
-
-
-def _found(key: str, path: Path) -> tuple[Path, dict[str, Any]]:
-    """A checkpoint, or the newest good one of a run's directory, with its path."""
-    if path.is_file():
-        return path, checkpoint.load(path)
-    found = checkpoint.newest(path)
-    if found is None:
-        raise CheckpointError(f"{key}={path}: there is no checkpoint")
-    return found
-
-
-def _rescaled(parts: Parts, config: Config, content: dict[str, Any]) -> Parts:
-    """With as many steps as the samples take that are left, if other replicas have begun."""
-    if content["replicas"] == parts.replicas:
-        return parts
-    parts.batches.start(content["epoch"], content["samples"])
-    epochs_left = config.train.epochs - content["epoch"]
-    steps = math.ceil(len(parts.batches) / config.train.accumulate) + (epochs_left - 1) * parts.steps_per_epoch
-    total = content["step"] + (steps if epochs_left > 0 else 0)
-    return replace(parts, total_steps=min(total, config.train.max_steps or total))
-
-
 def _evaluate(given: Path, config: Config, directory: Path, parts: Parts, compiled: int) -> None:
     """Evaluates a checkpoint, and trains nothing."""
     started = time.perf_counter()
-    path, content = _found("checkpoint", given)
+    path, content = restoring.found("checkpoint", given)
     try:
         load_weights(parts, content)
     except (KeyError, RuntimeError) as error:
@@ -189,45 +158,6 @@ def _evaluate(given: Path, config: Config, directory: Path, parts: Parts, compil
         callback.end(result)
     if first:
         result.write(directory)
-
-
-def _rescaled(parts: Parts, config: Config, content: dict[str, Any]) -> Parts:
-    """With as many steps as the samples take that are left, if other replicas have begun."""
-    if content["replicas"] == parts.replicas:
-        return parts
-    parts.batches.start(content["epoch"], content["samples"])
-    epochs_left = config.train.epochs - content["epoch"]
-    steps = math.ceil(len(parts.batches) / config.train.accumulate) + (epochs_left - 1) * parts.steps_per_epoch
-    total = content["step"] + (steps if epochs_left > 0 else 0)
-    return replace(parts, total_steps=min(total, config.train.max_steps or total))
-
-
-def _resume(
-    path: Path,
-    content: dict[str, Any],
-    parts: Parts,
-    progress: Progress,
-    readings: Readings,
-    callback: Callback,
-    saving: Saving,
-) -> None:
-    try:
-        exact = restore(parts, progress, readings, content)
-    except (KeyError, RuntimeError, ValueError) as error:
-        raise CheckpointError(
-            f"resume: {path} is the state of another model or optimizer: {error}; give the options of the run that "
-            "wrote it"
-        ) from error
-    callback.restore(content["callbacks"])
-    saving.best = content["best_value"]
-    log.info("goes on from %s, after step %d", path, progress.step)
-    if not exact:
-        log.warning(
-            "it was written by %d replicas, now there are %d: the samples go on where they stopped, the numbers will "
-            "differ",
-            content["replicas"],
-            parts.replicas,
-        )
 
 
 def _described(config: Config) -> dict[str, Any]:

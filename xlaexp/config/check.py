@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from xlaexp import source
-from xlaexp.config import arguments, components, cross, schema
+from xlaexp.config import arguments, components, cross, schema, training
 from xlaexp.config.errors import ConfigError
 from xlaexp.host import Host
 from xlaexp.registry import unknown
@@ -42,16 +42,16 @@ def check(raw: Mapping[str, Any], host: Host, directory: Path) -> schema.Config:
     Raises:
         ConfigError: with every problem that was found.
     """
-    evaluated, errors = cross.evaluated(raw, directory)
-    values = _typed({**raw, "checkpoint": cross.NOTHING_SAVED} if evaluated else raw, errors)
+    evaluated, errors = training.evaluated(raw, directory)
+    values = _typed({**raw, "checkpoint": training.NOTHING_SAVED} if evaluated else raw, errors)
     plugins = tuple(values.get("plugins", ()))
     for plugin in plugins:
         if source.module_file(plugin) is None:
             errors.append(f"plugins: no module {plugin!r} can be imported; start from its directory or install it")
     values |= _components(raw, plugins, errors, directory)
-    values["param_groups"], problems = cross.param_groups(raw.get("param_groups", "all"), values.get("optimizer"))
+    values["param_groups"], problems = training.param_groups(raw.get("param_groups", "all"), values.get("optimizer"))
     errors += problems
-    if problems := cross.precision(raw.get("precision")):
+    if problems := training.precision(raw.get("precision")):
         errors[:] = [*(e for e in errors if not e.startswith("precision:")), *problems]
     if values.get("resume") not in (None, "auto"):
         values["resume"] = str(Path(directory, values["resume"]).expanduser())
@@ -65,9 +65,9 @@ def check(raw: Mapping[str, Any], host: Host, directory: Path) -> schema.Config:
     if "objective" in values:
         yielded, problems = cross.metrics(values["metrics"])
         errors += problems
-        errors += (problems := cross.objective(values["objective"], yielded))
+        errors += (problems := training.objective(values["objective"], yielded))
         if "checkpoint" in values and not problems:
-            values["checkpoint"], problems = cross.checkpoint(values["checkpoint"], values["objective"], yielded)
+            values["checkpoint"], problems = training.checkpoint(values["checkpoint"], values["objective"], yielded)
             errors += problems
     if {"strategy", "device", "loader"} <= values.keys():
         try:
