@@ -41,6 +41,7 @@ def test_a_run_leaves_everything_in_its_output_directory(tmp_path: Path) -> None
         ".hydra/overrides.yaml",
         "checkpoints/best.pt",
         "checkpoints/last.pt",
+        "checkpoints/step-00000044.pt",
         "environment.json",
         "metrics.csv",
         "result.json",
@@ -154,7 +155,7 @@ def test_a_replica_that_raises_ends_the_run_with_its_traceback(device: str, load
     text = job_log(output(tmp_path))
     assert "RuntimeError: sample 5 is poisoned" in text
     assert "Traceback" in text
-    assert "failed: RuntimeError: sample 5 is poisoned" in ended.stderr
+    assert "failed: SampleError: RuntimeError: sample 5 is poisoned (in sample 5)" in ended.stderr
     assert not (output(tmp_path) / "result.json").exists()
 
 

@@ -23,10 +23,10 @@ def counted(directory: Path, *overrides: str) -> dict[str, dict[str, int]]:
     ("device", "loader", "executions", "marks"),
     [
         ("single", "plain", STEPS, STEPS),
-        # MpDeviceLoader marks before every batch and twice at the end: two marks with nothing to execute.
-        ("single", "mp_device_loader", STEPS, STEPS + 2),
+        # MpDeviceLoader marks before every batch, the first one included, and the strategy after the last one.
+        ("single", "mp_device_loader", STEPS, STEPS + 1),
         ("multi", "plain", 2 * STEPS, 2 * STEPS),
-        ("multi", "mp_device_loader", 2 * STEPS, 2 * (STEPS + 2)),
+        ("multi", "mp_device_loader", 2 * STEPS, 2 * (STEPS + 1)),
     ],
 )
 def test_executions_marks_and_graphs(device: str, loader: str, executions: int, marks: int, tmp_path: Path) -> None:

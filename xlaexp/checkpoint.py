@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from xlaexp.files import sync_directory, write_atomic
 
@@ -58,7 +59,7 @@ class Store:
         """Begins to write a state, as soon as the one before is on disk.
 
         Args:
-            content: tensors on the CPU and plain data; not to be changed any more.
+            content: tensors on the CPU and plain data, for the store alone: it frees the tensors when they are written.
             step: names the file.
             best: whether it becomes ``best.pt``, too.
 
@@ -102,6 +103,7 @@ class Store:
             except Exception as error:
                 self._error = error
             finally:
+                _release(job[0])
                 del job
                 self._waiting.task_done()
 
@@ -121,6 +123,17 @@ class Store:
         new.unlink(missing_ok=True)
         os.link(path, new)
         new.replace(self._directory / name)
+
+
+def _release(content: Mapping[str, Any]) -> None:
+    """Frees the memory of all tensors.
+
+    torch.save (2.9) leaves its pickler, which knows all of them, in a reference cycle: several copies of the state
+    would wait for the garbage collector.
+    """
+    for leaf in tree_leaves(content):
+        if isinstance(leaf, torch.Tensor) and leaf.untyped_storage().resizable():
+            leaf.untyped_storage().resize_(0)
 
 
 def _free(directory: Path) -> str:

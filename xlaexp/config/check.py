@@ -54,7 +54,7 @@ def check(raw: Mapping[str, Any], host: Host, directory: Path) -> schema.Config:
     if problems := training.precision(raw.get("precision")):
         errors[:] = [*(e for e in errors if not e.startswith("precision:")), *problems]
     if values.get("resume") not in (None, "auto"):
-        values["resume"] = str(Path(directory, values["resume"]).expanduser())
+        values["resume"] = str(Path(directory, Path(values["resume"]).expanduser()))
     known = {*_NODES, *_COMPONENTS, *components.MAPPINGS, "param_groups"}
     for key in raw:
         if key not in known:

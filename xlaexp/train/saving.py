@@ -10,7 +10,7 @@ from xlaexp.stopping import StoppedError
 from xlaexp.train.parts import Parts
 from xlaexp.train.readings import Readings
 from xlaexp.train.state import Progress, capture
-from xlaexp.xla import collectives
+from xlaexp.xla import collectives, runtime
 
 
 class Store(Protocol):
@@ -101,5 +101,5 @@ class Saving:
         if self._store is None:
             return
         self._callback.checkpoint(progress.step)
-        content |= {"callbacks": self._callback.state(), "best_value": self.best, **self._extra()}
+        content |= {"callbacks": runtime.download(self._callback.state()), "best_value": self.best, **self._extra()}
         self._store.save(content, progress.step, best)
