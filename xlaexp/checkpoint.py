@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from xlaexp.failure import brief
 from xlaexp.files import sync_directory, write_atomic
 
 log = logging.getLogger("xlaexp")
@@ -77,10 +78,11 @@ class Store:
         """
         self._waiting.join()
         if self._error is not None:
+            # In one line: torch adds a trace of its C++ functions to what the system has said.
             error, self._error = self._error, None
             raise CheckpointError(
                 f"a checkpoint could not be written into {self._directory}, where {_free(self._directory)} are free: "
-                f"{_first_line(error)}; those written before are intact. Make room and go on with resume=auto, or "
+                f"{brief(error)}; those written before are intact. Make room and go on with resume=auto, or "
                 "write elsewhere with hydra.run.dir=..."
             ) from error
 
@@ -138,11 +140,6 @@ def _release(content: Mapping[str, Any]) -> None:
 
 def _free(directory: Path) -> str:
     return f"{shutil.disk_usage(directory).free / 2**20:,.0f} MiB"
-
-
-def _first_line(error: Exception) -> str:
-    # torch says in its own words, with a trace of its C++ functions, what the system has said.
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
 def load(path: Path) -> dict[str, Any]:

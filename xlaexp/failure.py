@@ -15,6 +15,16 @@ class RunFailedError(Exception):
     """A run that ended without a result; its traceback is in the job log."""
 
 
+def first_line(error: object) -> str:
+    """What an exception, or a text, says first."""
+    return next(iter(str(error).strip().splitlines()), "")
+
+
+def brief(error: BaseException) -> str:
+    """An exception in one line: its type, and what it says first."""
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
 def record(directory: Path, ordinal: int, error: BaseException) -> bool:
     """Writes down the first failure of a run.
 
@@ -36,8 +46,7 @@ def describe(directory: Path) -> str | None:
         content = json.loads((directory / FILE).read_text())
     except (OSError, ValueError):
         return None
-    message = str(content["message"]).strip().splitlines()
-    return f"replica {content['replica']} failed: {content['error']}: {message[0] if message else ''}"
+    return f"replica {content['replica']} failed: {content['error']}: {first_line(content['message'])}"
 
 
 def watched() -> bool:

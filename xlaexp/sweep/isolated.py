@@ -10,7 +10,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -86,8 +85,7 @@ def run(task: TaskFunction, cfg: DictConfig) -> float | list[float]:
                 return Result.read(directory).returned
             if entry.attempts:
                 collect.put_aside(sweep, entry, frame.hydra.output_subdir)
-            entry.attempts += 1
-            entry.state, entry.started, entry.ended, entry.reason = "running", time.time(), None, None
+            entry.begin()
             collect.write(sweep, entry)
             reason = "interrupted"
             try:
@@ -131,9 +129,7 @@ def _wait(job: Job) -> str:
         if process.is_alive():  # the engine has cancelled the job
             processes.end(process)
         receiver.close()
-    code = process.exitcode
-    ended = f"ended by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
-    return failure.describe(job.directory) or said or ended
+    return failure.describe(job.directory) or said or processes.ended(process)
 
 
 def _abandoned() -> bool:
@@ -190,8 +186,7 @@ def _said(error: Exception) -> str:
     """An exception in one line."""
     if isinstance(error, ConfigError):
         return "; ".join(error.problems)
-    first = next(iter(str(error).splitlines()), "")
-    return first if isinstance(error, RunFailedError) else f"{type(error).__name__}: {first}"
+    return failure.first_line(error) if isinstance(error, RunFailedError) else failure.brief(error)
 
 
 def _picklable(frame: DictConfig) -> DictConfig:

@@ -1,7 +1,6 @@
 """Runs the jobs of a multirun: queue, processes, time limits, retries, and a ledger that survives all of it."""
 
 import logging
-import signal
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -17,7 +16,7 @@ from omegaconf import DictConfig, open_dict, read_write
 
 from xlaexp import failure, host
 from xlaexp.config.errors import ConfigError
-from xlaexp.sweep import results
+from xlaexp.sweep import processes, results
 from xlaexp.sweep.display import Display
 from xlaexp.sweep.ledger import Entry, Ledger, mode_of, owned
 from xlaexp.sweep.pool import Kind, Pool, Worker, kind_of
@@ -221,8 +220,7 @@ class Sweep:
     def _start(self, entry: Entry, running: int) -> Running:
         if entry.attempts and self._configs[entry.number].get("resume") != "auto":  # else it goes on where it stopped
             self._ledger.put_aside(entry)
-        entry.attempts += 1
-        entry.state, entry.started, entry.ended, entry.reason = "running", time.time(), None, None
+        entry.begin()
         self._ledger.write()
         directory = self._ledger.directory / entry.directory
         job = Job(config=self._configs[entry.number], context=self._context, task=self._task, directory=directory)
@@ -238,7 +236,7 @@ class Sweep:
             reason = f"no end after {self._options.timeout:g} seconds (hydra.launcher.timeout)"
         else:
             self._pool.keep(job.worker)
-            reason = failure.describe(directory) or _reason(job.worker.process.exitcode)
+            reason = failure.describe(directory) or processes.ended(job.worker.process)
         self._ledger.settle(job.entry, reason)
         if job.entry.state == "failed":
             directory.mkdir(parents=True, exist_ok=True)
@@ -253,9 +251,3 @@ def _wait(running: Sequence[Running]) -> None:
     soonest = min(job.deadline for job in running) - time.monotonic()
     sources = [source for job in running for source in (job.worker.process.sentinel, job.worker.connection)]
     connection.wait(sources, timeout=max(0.0, min(soonest, 0.5)))
-
-
-def _reason(code: int | None) -> str:
-    if code is not None and code < 0:
-        return f"ended by {signal.Signals(-code).name}"
-    return f"exit code {code}"

@@ -47,6 +47,11 @@ class Entry:
     ended: float | None = None
     """Unix time."""
 
+    def begin(self) -> None:
+        """Says that an attempt begins now."""
+        self.attempts += 1
+        self.state, self.started, self.ended, self.reason = "running", time.time(), None, None
+
     @property
     def finished(self) -> bool:
         """Whether it is not to be run again."""

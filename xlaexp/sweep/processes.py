@@ -97,6 +97,12 @@ def end(process: BaseProcess) -> None:
     process.join()
 
 
+def ended(process: BaseProcess) -> str:
+    """How a process that has ended did so, in two or three words."""
+    code = process.exitcode
+    return f"ended by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
+
+
 def speak_into(directory: Path) -> None:
     """Sends what this process and its children print into a job's directory, which is made."""
     directory.mkdir(parents=True, exist_ok=True)

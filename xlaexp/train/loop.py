@@ -142,11 +142,10 @@ def train_epoch(
             else:
                 strategy.accumulate(batch, turn.first, turn.weight)
             fed += 1
-            if not turn.last:
-                watchdog.beat(progress.step)
-                continue
-            progress.step += 1
+            progress.step += turn.last
             watchdog.beat(progress.step)
+            if not turn.last:
+                continue
             progress.samples += turn.samples * parts.replicas
             readings.note(progress.step, fed)
             parts.scheduler.step()

@@ -1,9 +1,10 @@
 """When a training saves its state, and when it stops because it was asked to."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from xlaexp.callbacks import Callback
+from xlaexp.checkpoint import Store
 from xlaexp.config.schema import Checkpoint
 from xlaexp.result import improves
 from xlaexp.stopping import StoppedError
@@ -11,16 +12,6 @@ from xlaexp.train.parts import Parts
 from xlaexp.train.readings import Readings
 from xlaexp.train.state import Progress, capture
 from xlaexp.xla import collectives, runtime
-
-
-class Store(Protocol):
-    """Keeps states; replica 0 has one."""
-
-    def save(self, content: Mapping[str, Any], step: int, best: bool) -> None:
-        """Begins to write a state; the best so far if ``best``."""
-
-    def finish(self) -> None:
-        """Waits until what was begun is on disk."""
 
 
 class Saving:
