@@ -33,20 +33,29 @@ ENGINES = {
     "submitit_local": ("hydra.launcher.timeout_min=5",),
 }
 
-# As Slurm runs an array, without a queue: what submitit gives it is run.
+# As Slurm runs an array, without a queue: what submitit gives it is run. Like Slurm's, this sbatch runs a copy of the
+# script (submitit moves its own as soon as it knows the job's number), and sacct says when a job has ended.
 SLURM = {
     "sbatch": """
 export SLURM_JOB_ID=7 SLURM_ARRAY_JOB_ID=7 SLURM_NTASKS=1 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0
 export SLURM_JOB_NUM_NODES=1 SLURM_JOB_NODELIST=localhost
 cp "$1" submitted.sh
-for task in 0 1; do SLURM_ARRAY_TASK_ID=$task sh "$1" > task-$task.log 2>&1 & done
+for task in 0 1; do
+    (SLURM_ARRAY_TASK_ID=$task sh submitted.sh; touch ended-$task) > task-$task.log 2>&1 &
+done
 echo "Submitted batch job 7"
 """,
     "srun": """
 while [ "${1#--}" != "$1" ]; do [ "$1" = --unbuffered ] && shift || shift 2; done
 exec "$@"
 """,
-    "sacct": "printf 'JobID|State|NodeList\\n7_0|RUNNING|localhost\\n7_1|RUNNING|localhost\\n'\n",
+    "sacct": """
+echo "JobID|State|NodeList"
+for task in 0 1; do
+    [ -e ended-$task ] && state=COMPLETED || state=RUNNING
+    echo "7_$task|$state|localhost"
+done
+""",
 }
 
 
