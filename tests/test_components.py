@@ -72,44 +72,54 @@ def test_losses_of_several_outputs_a_sample_are_averaged() -> None:
 
 
 def rates(name: str, steps: int, **arguments: Any) -> list[float]:
-    """The learning rates that a schedule gives to each step."""
+    """The learning rates that a schedule gives to each step, with two steps an epoch; and the one after them."""
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.5)
-    scheduler = getattr(schedulers, name)(optimizer, **arguments)
+    offered = {"total_steps": steps} if name == "one_cycle" else {"total_steps": steps, "steps_per_epoch": 2}
+    scheduler = getattr(schedulers, name)(optimizer, **offered, **arguments)
     taken = []
     for _ in range(steps):
         taken.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         scheduler.step()
-    return taken
+    return [*taken, optimizer.param_groups[0]["lr"]]
 
 
 def test_schedules_follow_their_formulas() -> None:
-    assert rates("constant", 3) == [0.5] * 3
-    halves = rates("step", 7, steps_per_epoch=2, epochs=1, gamma=0.5)
-    assert halves == pytest.approx([0.5, 0.5, 0.25, 0.25, 0.125, 0.125, 0.0625])
-    cosine = rates("cosine", 10, total_steps=10, warmup=0.2, min_factor=0.1)
-    expected = [0.25, 0.5] + [0.5 * (0.1 + 0.9 * (1 + math.cos(math.pi * k / 8)) / 2) for k in range(8)]
+    assert rates("constant", 3) == [0.5] * 4
+    assert rates("constant", 4, warmup=2) == [0.25] + [0.5] * 4
+    halves = rates("step", 7, every=1, gamma=0.5)
+    assert halves == pytest.approx([0.5, 0.5, 0.25, 0.25, 0.125, 0.125, 0.0625, 0.0625])
+    assert rates("step", 7, every=2, unit="step", gamma=0.5) == halves
+    assert rates("step", 4, every=1, gamma=0.5, warmup=1, warmup_unit="epoch")[:3] == [0.25, 0.5, 0.25]
+    cosine = rates("cosine", 10, warmup=0.2, min_factor=0.1)
+    expected = [0.25, 0.5] + [0.5 * (0.1 + 0.9 * (1 + math.cos(math.pi * k / 8)) / 2) for k in range(9)]
     assert cosine == pytest.approx(expected)
-    assert rates("cosine", 10, total_steps=10, warmup=2, min_factor=0.1) == cosine
-    cycle = rates("one_cycle", 10, total_steps=10, pct_start=0.3)
+    assert rates("cosine", 10, warmup=2, min_factor=0.1) == cosine
+    assert rates("cosine", 10, warmup=1, warmup_unit="epoch", min_factor=0.1) == cosine
+    assert rates("linear", 4) == pytest.approx([0.5, 0.375, 0.25, 0.125, 0])
+    assert rates("linear", 4, warmup=0.5, min_factor=0.5) == pytest.approx([0.25, 0.5, 0.5, 0.375, 0.25])
+    cycle = rates("one_cycle", 10, pct_start=0.3)
     assert max(cycle) == pytest.approx(0.5)
     assert cycle.index(max(cycle)) == 2
-    assert max(rates("one_cycle", 10, total_steps=10, max_lr=0.2)) == pytest.approx(0.2)
+    assert max(rates("one_cycle", 10, max_lr=0.2)) == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 7])
 def test_no_schedule_takes_a_step_of_zero(steps: int) -> None:
     for name, arguments in (
-        ("cosine", {"total_steps": steps, "warmup": 0.3}),
-        ("one_cycle", {"total_steps": steps}),
-        ("step", {"steps_per_epoch": 1, "epochs": 1}),
+        ("cosine", {"warmup": 0.3}),
+        ("linear", {"warmup": 0.3}),
+        ("one_cycle", {}),
+        ("step", {"every": 1}),
     ):
-        assert min(rates(name, steps, **arguments)) > 0, name
+        assert min(rates(name, steps, **arguments)[:-1]) > 0, name
 
 
-def test_a_step_schedule_refuses_no_epochs() -> None:
-    with pytest.raises(ValueError, match=r"scheduler\.epochs=0"):
-        rates("step", 1, steps_per_epoch=1, epochs=0)
+def test_schedules_refuse_lengths_that_mean_nothing() -> None:
+    with pytest.raises(ValueError, match=r"scheduler\.every=0"):
+        rates("step", 1, every=0)
+    with pytest.raises(ValueError, match=r"scheduler\.warmup=-1"):
+        rates("cosine", 1, warmup=-1)
 
 
 def test_a_nan_is_never_better_than_a_number() -> None:

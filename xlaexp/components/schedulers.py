@@ -1,58 +1,131 @@
-"""Learning-rate schedules, stepped once an optimizer step. None is 0 in a step that is taken."""
+"""Learning-rate schedules, stepped once an optimizer step. None is 0 in a step that is taken.
+
+All but one_cycle can begin with a linear warm-up, which multiplies what the schedule says by 1/n, 2/n, ... 1.
+"""
 
 import math
 from collections.abc import Callable
+from typing import Literal
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
 from xlaexp.registry import SCHEDULERS
 
+Unit = Literal["step", "epoch"]
+
 
 @SCHEDULERS.register("constant")
-def constant(optimizer: Optimizer) -> LRScheduler:
-    """The optimizer's learning rate, unchanged."""
-    return LambdaLR(optimizer, lambda step: 1.0)
+def constant(
+    optimizer: Optimizer, total_steps: int, steps_per_epoch: int, warmup: float = 0.0, warmup_unit: Unit = "step"
+) -> LRScheduler:
+    """The optimizer's learning rate, after the warm-up unchanged.
+
+    Args:
+        optimizer: whose learning rates are scaled.
+        total_steps: optimizer steps of the run.
+        steps_per_epoch: optimizer steps of one epoch.
+        warmup: length of the warm-up; in steps below 1 a fraction of total_steps.
+        warmup_unit: what warmup counts.
+    """
+    rising = _warmup_steps(warmup, warmup_unit, total_steps, steps_per_epoch)
+    return LambdaLR(optimizer, _risen(lambda step: 1.0, rising))
+
+
+@SCHEDULERS.register("linear")
+def linear(
+    optimizer: Optimizer,
+    total_steps: int,
+    steps_per_epoch: int,
+    warmup: float = 0.0,
+    warmup_unit: Unit = "step",
+    min_factor: float = 0.0,
+) -> LRScheduler:
+    """Warm-up, then in a straight line down; see :func:`cosine` for the arguments."""
+    rising = _warmup_steps(warmup, warmup_unit, total_steps, steps_per_epoch)
+    return LambdaLR(optimizer, _falling(lambda progress: 1 - progress, rising, total_steps, min_factor))
 
 
 @SCHEDULERS.register("cosine")
-def cosine(optimizer: Optimizer, total_steps: int, warmup: float = 0.0, min_factor: float = 0.0) -> LRScheduler:
-    """Linear warm-up, then half a cosine (Loshchilov and Hutter 2016, arXiv:1608.03983, equation 5).
+def cosine(
+    optimizer: Optimizer,
+    total_steps: int,
+    steps_per_epoch: int,
+    warmup: float = 0.0,
+    warmup_unit: Unit = "step",
+    min_factor: float = 0.0,
+) -> LRScheduler:
+    """Warm-up, then half a cosine (Loshchilov and Hutter 2016, arXiv:1608.03983, equation 5).
 
     Args:
         optimizer: whose learning rates are scaled.
-        total_steps: optimizer steps of the run; the end of the cosine.
-        warmup: steps of the warm-up; below 1 a fraction of total_steps.
+        total_steps: optimizer steps of the run; here min_factor is reached, right after the last step.
+        steps_per_epoch: optimizer steps of one epoch.
+        warmup: length of the warm-up; in steps below 1 a fraction of total_steps.
+        warmup_unit: what warmup counts.
         min_factor: what is left of the learning rate at the end.
     """
-    rising = round(warmup * total_steps) if warmup < 1 else round(warmup)
-
-    def factor(step: int) -> float:
-        if step < rising:
-            return (step + 1) / rising
-        progress = min(1.0, (step - rising) / max(1, total_steps - rising))
-        return min_factor + (1 - min_factor) * (1 + math.cos(math.pi * progress)) / 2
-
-    return LambdaLR(optimizer, factor)
+    rising = _warmup_steps(warmup, warmup_unit, total_steps, steps_per_epoch)
+    half_cosine: Callable[[float], float] = lambda progress: (1 + math.cos(math.pi * progress)) / 2  # noqa: E731
+    return LambdaLR(optimizer, _falling(half_cosine, rising, total_steps, min_factor))
 
 
 @SCHEDULERS.register("step")
-def step(optimizer: Optimizer, steps_per_epoch: int, epochs: int = 30, gamma: float = 0.1) -> LRScheduler:
-    """The learning rate times ``gamma`` after every ``epochs`` epochs.
+def step(
+    optimizer: Optimizer,
+    total_steps: int,
+    steps_per_epoch: int,
+    every: int = 30,
+    unit: Unit = "epoch",
+    gamma: float = 0.1,
+    warmup: float = 0.0,
+    warmup_unit: Unit = "step",
+) -> LRScheduler:
+    """The learning rate times ``gamma`` after every ``every`` epochs or steps of the run.
 
     Args:
         optimizer: whose learning rates are scaled.
+        total_steps: optimizer steps of the run.
         steps_per_epoch: optimizer steps of one epoch.
-        epochs: epochs between two changes.
+        every: units between two changes.
+        unit: what every counts.
         gamma: factor of each change.
+        warmup: length of the warm-up; in steps below 1 a fraction of total_steps.
+        warmup_unit: what warmup counts.
 
     Raises:
-        ValueError: epochs is less than 1.
+        ValueError: every is less than 1.
     """
-    if epochs < 1:
-        raise ValueError(f"scheduler.epochs={epochs} is less than 1")
-    every: Callable[[int], float] = lambda taken: gamma ** (taken // (steps_per_epoch * epochs))  # noqa: E731
-    return LambdaLR(optimizer, every)
+    if every < 1:
+        raise ValueError(f"scheduler.every={every} is less than 1")
+    length = every * (steps_per_epoch if unit == "epoch" else 1)
+    rising = _warmup_steps(warmup, warmup_unit, total_steps, steps_per_epoch)
+    return LambdaLR(optimizer, _risen(lambda taken: gamma ** (taken // length), rising))
+
+
+def _warmup_steps(warmup: float, unit: Unit, total_steps: int, steps_per_epoch: int) -> int:
+    if warmup < 0:
+        raise ValueError(f"scheduler.warmup={warmup} is less than 0")
+    if unit == "epoch":
+        return round(warmup * steps_per_epoch)
+    return round(warmup * total_steps) if warmup < 1 else round(warmup)
+
+
+def _risen(factor: Callable[[int], float], rising: int) -> Callable[[int], float]:
+    """A schedule with a linear warm-up."""
+    return lambda step: factor(step) * min(1.0, (step + 1) / max(1, rising))
+
+
+def _falling(
+    shape: Callable[[float], float], rising: int, total_steps: int, min_factor: float
+) -> Callable[[int], float]:
+    """Warm-up, then a shape that goes from 1 at 0 to 0 at 1, raised to end at min_factor."""
+
+    def factor(step: int) -> float:
+        progress = min(1.0, max(0, step - rising) / max(1, total_steps - rising))
+        return min_factor + (1 - min_factor) * shape(progress)
+
+    return _risen(factor, rising)
 
 
 @SCHEDULERS.register("one_cycle")
