@@ -1,7 +1,7 @@
-"""Steps per second of xlaexp against a loop written by hand, for each strategy; and how long a sweep takes.
+"""What xlaexp costs: steps per second against a loop written by hand, sweeps, and checkpoints.
 
 Both loops train the same model on the same data, each in a process of its own, in turn; the table gives medians over
-the repeats and their ratio. For sweeps see bench_sweep.py. Runs on XLA:CPU.
+the repeats and their ratio. For sweeps and checkpoints see bench_sweep.py and bench_checkpoint.py. Runs on XLA:CPU.
 
 usage: .venv/bin/python scripts/bench.py [--repeats N] [--epochs N] [--only TEXT] [--json FILE]
 """
@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import bench_checkpoint
 import bench_sweep
 from rich.console import Console
 from rich.table import Table
@@ -111,7 +112,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--json", type=Path)
-    only = f"run the cells whose name has this text in it; {bench_sweep.NAME!r} for that part alone"
+    parts = f"{bench_sweep.NAME!r} or {bench_checkpoint.NAME!r}"
+    only = f"run the cells whose name has this text in it; {parts} for that part alone"
     parser.add_argument("--only", default="", help=only)
     args = parser.parse_args()
     cells = [cell for cell in CELLS if args.only in cell.name]
@@ -124,6 +126,10 @@ def main() -> None:
         seconds, graphs = bench_sweep.measure(run, args.repeats)
         Console().print(bench_sweep.table(seconds, graphs))
         content[bench_sweep.NAME] = {"seconds": seconds, "graphs": graphs}
+    if args.only in bench_checkpoint.NAME:
+        costs = bench_checkpoint.measure(args.repeats)
+        Console().print(bench_checkpoint.table(costs))
+        content[bench_checkpoint.NAME] = costs
     if args.json:
         args.json.write_text(json.dumps(content, indent=2))
 

@@ -8,6 +8,7 @@ import json
 import os
 import statistics
 import time
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -32,7 +33,9 @@ def train(ordinal: int, args: argparse.Namespace) -> None:
     data = TensorDataset(inputs, torch.tensor(labels)[order])
     sampler: DistributedSampler[int] = DistributedSampler(data, xr.world_size(), ordinal, drop_last=True)
     loader = DataLoader(data, args.batch_size, sampler=sampler, drop_last=True)
-    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10)).to(device)
+    widths = [64, *args.hidden]
+    hidden = [part for pair in pairwise(widths) for part in (nn.Linear(*pair), nn.ReLU())]
+    model = nn.Sequential(*hidden, nn.Linear(widths[-1], 10)).to(device)
     if xr.world_size() > 1:
         xm.broadcast_master_param(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -71,6 +74,7 @@ def main() -> None:
     parser.add_argument("--loader", choices=["plain", "mp_device_loader"], default="plain")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--hidden", type=lambda text: [int(width) for width in text.split(",")], default=[256])
     parser.add_argument("--window", type=int, default=220)
     args = parser.parse_args()
     os.environ["PJRT_DEVICE"] = "CPU"
