@@ -60,6 +60,13 @@ def train(ordinal: int, config: Config, directory: Path) -> None:
     leave(directory / f"result-{ordinal}.json", {"objective": result.objective, "metrics": dict(result.metrics)})
 
 
+def begin_apart(ordinal: int, config: Config, directory: Path) -> None:
+    """Begins the later, the greater the ordinal, and leaves the initial weights."""
+    torch.zeros(1).to(runtime.device())
+    time.sleep(0.5 * ordinal)
+    torch.save(runtime.download(parts(ordinal, config).model.state_dict()), directory / f"first-{ordinal}.pt")
+
+
 def count(ordinal: int, config: Config, directory: Path) -> None:
     """Counts what one epoch of training costs, and an evaluation after it."""
     built = parts(ordinal, config)

@@ -72,6 +72,17 @@ def test_case_27_replicas_start_equal_whatever_the_model_starts_from(tmp_path: P
     assert_equal([loaded(tmp_path / f"last-{ordinal}.pt") for ordinal in range(2)])
 
 
+def test_initial_weights_follow_from_the_seed_whenever_a_replica_begins(tmp_path: Path) -> None:
+    starts = []
+    for device in ("single", "multi"):
+        (tmp_path / device).mkdir()
+        short = ("data=fake", "data.train_size=16", "data.val_size=8", "loader.batch_size=8", "train.epochs=1")
+        model = ("plugins=[user_package]", "model=user_package.parts.SlowStart")
+        on_replicas(in_replica.begin_apart, tmp_path / device, f"device={device}", *model, *short)
+        starts.append(loaded(tmp_path / device / "first-0.pt"))
+    assert_equal(starts)
+
+
 def test_each_replica_has_its_own_random_stream_and_a_seed_repeats_it(tmp_path: Path) -> None:
     drawn = []
     for number, seed in enumerate((0, 0, 1)):

@@ -3,7 +3,6 @@
 import importlib
 import math
 import re
-import threading
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from xlaexp import streams
 from xlaexp.callbacks import Callback
 from xlaexp.components.data import loading
 from xlaexp.components.data.sampling import EvalBatches, TrainBatches
@@ -24,9 +24,6 @@ from xlaexp.train.parts import Parts
 from xlaexp.train.strategy import STRATEGIES
 from xlaexp.xla import collectives, remat, runtime
 from xlaexp.xla.feed import DirectFeed, Feed, ParallelFeed
-
-# Replica threads share torch's global generator: a model is built by one at a time, from its own seed.
-_global_generator = threading.Lock()
 
 
 def component(config: Component, **offered: Any) -> Any:
@@ -88,8 +85,7 @@ def build(config: Config) -> Parts:
     steps = config.train.epochs * steps_per_epoch
     total_steps = min(steps, config.train.max_steps or steps)
 
-    with _global_generator, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
+    with streams.seeded(config.seed):
         spec = data.spec
         model: nn.Module = component(config.model, num_classes=spec.num_classes, input_shape=spec.input_shape)
     if config.train.remat and not remat.rematerialise(model):

@@ -109,6 +109,19 @@ class Unseeded(nn.Module):
         return cast(torch.Tensor, self.linear(self.dropout(inputs.flatten(1))))
 
 
+@MODELS.register("slow_start")
+class SlowStart(nn.Module):
+    """Takes so long to draw its weights that all replicas have begun."""
+
+    def __init__(self, num_classes: int, input_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        time.sleep(1)
+        self.linear = nn.Linear(int(np.prod(input_shape)), num_classes)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return cast(torch.Tensor, self.linear(inputs.flatten(1)))
+
+
 @DATASETS.register("troubled")
 class Troubled(PoisonedData):
     """Ends in a way that ``job`` chooses, as long as there is a file ``broken``; 5 and more are well."""

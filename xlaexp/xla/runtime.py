@@ -1,6 +1,5 @@
 """The device, its random stream, the step boundary, and transfers."""
 
-import random
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -12,6 +11,8 @@ import torch_xla.core.xla_model as xm
 import torch_xla.debug.metrics as met
 import torch_xla.runtime as xr
 from torch.utils import _pytree as pytree
+
+from xlaexp import streams
 
 _GROUP_BYTES = 2**24
 _GOLDEN = 0x9E3779B97F4A7C15  # spreads consecutive steps over all bits (Steele et al. 2014, SplitMix)
@@ -63,9 +64,7 @@ def seed(base: int, replica: int) -> None:
     """
     torch_xla.manual_seed(stream(base, replica), device=str(device()))
     first = replica - replica % xr.addressable_device_count()
-    torch.manual_seed(stream(base, first))
-    np.random.seed(stream(base, first))
-    random.seed(stream(base, first))
+    streams.seed(stream(base, first))
 
 
 def reseed(base: int, replica: int, step: int, target: torch.device) -> None:

@@ -1,21 +1,16 @@
 """Loaders: batches of samples, each drawn from random streams of its own."""
 
-import random
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
+from xlaexp import streams
 from xlaexp.components.data.sampling import Draw
 
 Batch = tuple[Any, ...]
-
-# The generators of torch, numpy and random are the process's: its replicas and its loader threads share them.
-_generators = threading.Lock()
 
 
 class SampleError(Exception):
@@ -50,7 +45,7 @@ class Batches(Dataset[Batch]):
         indices = [0 if index is None else index for index in draw.indices]
         if getattr(self.samples, "draws_nothing", False):
             return self._load(indices)
-        with _streams(draw.seed):
+        with streams.seeded(draw.seed):
             return self._load(indices)
 
     def _load(self, indices: list[int]) -> Batch:
@@ -84,23 +79,6 @@ def _naming(what: str) -> Iterator[None]:
 
 def _listed(indices: list[int]) -> str:
     return ", ".join(map(str, indices[:8])) + (", ..." if len(indices) > 8 else "")
-
-
-@contextmanager
-def _streams(seed: int) -> Iterator[None]:
-    """Seeds the generators of torch, numpy and random, and puts them back."""
-    with _generators:
-        generator = torch.default_generator
-        before = generator.get_state(), np.random.get_state(), random.getstate()
-        generator.manual_seed(seed)
-        np.random.seed(seed)
-        random.seed(seed)
-        try:
-            yield
-        finally:
-            generator.set_state(before[0])
-            np.random.set_state(before[1])
-            random.setstate(before[2])
 
 
 class WorkerError(Exception):
