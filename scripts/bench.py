@@ -7,19 +7,17 @@ usage: .venv/bin/python scripts/bench.py [--repeats N] [--epochs N] [--only TEXT
 """
 
 import argparse
-import csv
 import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import bench_checkpoint
+import bench_commands
 import bench_sweep
 from rich.console import Console
 from rich.table import Table
@@ -50,36 +48,18 @@ CELLS = (
 )
 
 
-def run(command: list[str]) -> str:
-    """The output of a command on XLA:CPU."""
-    environment = {**os.environ, "PJRT_DEVICE": "CPU"}
-    ended = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=environment, check=False)
-    if ended.returncode:
-        sys.exit(f"{' '.join(command)}\n{ended.stdout}{ended.stderr}")
-    return ended.stdout
-
-
 def by_hand(cell: Cell, epochs: int) -> float:
     """Steps per second of the hand-written loop."""
-    options = {"replicas": cell.replicas, "loader": cell.loader, "batch-size": BATCH // cell.replicas, "epochs": epochs}
-    arguments = [f"--{name}={value}" for name, value in options.items()]
-    return float(json.loads(run([str(Path(__file__).with_name("handwritten.py")), *arguments]).splitlines()[-1]))
+    return bench_commands.by_hand(
+        replicas=cell.replicas, loader=cell.loader, batch_size=BATCH // cell.replicas, epochs=epochs
+    ).steps_per_s
 
 
 def xlaexp(cell: Cell, epochs: int) -> float:
-    """Steps per second of xlaexp, from its own metrics.csv."""
-    with tempfile.TemporaryDirectory() as directory:
-        device = ["device=multi", f"device.replicas={cell.replicas}"] if cell.replicas > 1 else ["device=single"]
-        run(
-            [
-                *("-m", "xlaexp", *device, f"loader={cell.loader}", f"loader.batch_size={BATCH // cell.replicas}"),
-                *("optimizer=sgd", "scheduler=constant", f"train.epochs={epochs}", "train.eval_every=1000000"),
-                *("train.log_every=220", f"hydra.run.dir={directory}/run"),
-            ]
-        )
-        with Path(directory, "run", "metrics.csv").open() as file:
-            rates = [float(row["train/samples_per_s"]) for row in csv.DictReader(file) if row["train/samples_per_s"]]
-    return statistics.median(rates[1:]) / BATCH
+    """Steps per second of xlaexp."""
+    device = ["device=multi", f"device.replicas={cell.replicas}"] if cell.replicas > 1 else ["device=single"]
+    loader = [f"loader={cell.loader}", f"loader.batch_size={BATCH // cell.replicas}"]
+    return bench_commands.xlaexp(BATCH, *device, *loader, f"train.epochs={epochs}", "train.log_every=220").steps_per_s
 
 
 def compare(cells: Sequence[Cell], repeats: int, epochs: int) -> dict[str, dict[str, list[float]]]:
@@ -123,7 +103,7 @@ def main() -> None:
         Console().print(table(results))
         content |= results
     if args.only in bench_sweep.NAME:
-        seconds, graphs = bench_sweep.measure(run, args.repeats)
+        seconds, graphs = bench_sweep.measure(args.repeats)
         Console().print(bench_sweep.table(seconds, graphs))
         content[bench_sweep.NAME] = {"seconds": seconds, "graphs": graphs}
     if args.only in bench_checkpoint.NAME:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from bench_commands import run
 from rich.table import Table
 
 NAME = "sweep"
@@ -16,26 +17,24 @@ SEPARATE, BASIC, REUSE = "a command for each job", "hydra/launcher=basic", "hydr
 RATES = [f"{0.001 * (1 + job):g}" for job in range(JOBS)]
 JOB = ("data=digits", "model=mlp", "device=single", "train.epochs=2")
 
-Run = Callable[[list[str]], str]
 
-
-def sweep(run: Run, directory: Path, *options: str) -> None:
+def sweep(directory: Path, *options: str) -> None:
     """The jobs as one sweep."""
     swept = f"optimizer.lr={','.join(RATES)}"
     run(["-m", "xlaexp", "-m", swept, *JOB, *options, f"hydra.sweep.dir={directory}"])
 
 
-def separate(run: Run, directory: Path) -> None:
+def separate(directory: Path) -> None:
     """The jobs as one command after the other."""
     for number, rate in enumerate(RATES):
         run(["-m", "xlaexp", f"optimizer.lr={rate}", *JOB, f"hydra.run.dir={directory}/{number}"])
 
 
-CONTESTANTS: dict[str, Callable[[Run, Path], None]] = {
+CONTESTANTS: dict[str, Callable[[Path], None]] = {
     "hydra.launcher.n_jobs=1": sweep,
-    REUSE: lambda run, directory: sweep(run, directory, REUSE),
+    REUSE: lambda directory: sweep(directory, REUSE),
     SEPARATE: separate,
-    BASIC: lambda run, directory: sweep(run, directory, BASIC),
+    BASIC: lambda directory: sweep(directory, BASIC),
 }
 
 
@@ -46,11 +45,10 @@ def compilations(directory: Path) -> list[int]:
     return found
 
 
-def measure(run: Run, repeats: int) -> tuple[dict[str, list[float]], dict[str, int]]:
+def measure(repeats: int) -> tuple[dict[str, list[float]], dict[str, int]]:
     """Seconds of each contestant in each repeat, in turn, and the graphs that all its jobs have compiled.
 
     Args:
-        run: runs Python with some arguments on XLA:CPU; exits if that fails.
         repeats: how often.
     """
     seconds: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
@@ -60,7 +58,7 @@ def measure(run: Run, repeats: int) -> tuple[dict[str, list[float]], dict[str, i
             with tempfile.TemporaryDirectory() as temporary:
                 directory = Path(temporary, "jobs")
                 started = time.perf_counter()
-                contestant(run, directory)
+                contestant(directory)
                 seconds[name].append(time.perf_counter() - started)
                 graphs[name] = sum(compilations(directory))
             print(f"repeat {repeat + 1}: {NAME}, {name}: {seconds[name][-1]:.1f} s", file=sys.stderr)

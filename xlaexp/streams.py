@@ -36,7 +36,7 @@ def seeded(value: int) -> Iterator[None]:
 
 
 def _seed(value: int) -> None:
-    # Not torch.manual_seed: it takes ten times as long, because it looks for other devices.
+    # Not torch.manual_seed: it takes a hundred times as long, because it looks for other devices.
     torch.default_generator.manual_seed(value)
     np.random.seed(value % 2**32)
     random.seed(value)
