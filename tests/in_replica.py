@@ -62,7 +62,6 @@ def train(ordinal: int, config: Config, directory: Path) -> None:
 
 def begin_apart(ordinal: int, config: Config, directory: Path) -> None:
     """Begins the later, the greater the ordinal, and leaves the initial weights."""
-    torch.zeros(1).to(runtime.device())
     time.sleep(0.5 * ordinal)
     torch.save(runtime.download(parts(ordinal, config).model.state_dict()), directory / f"first-{ordinal}.pt")
 

@@ -66,8 +66,10 @@ def cosine(
         min_factor: what is left of the learning rate at the end.
     """
     rising = _warmup_steps(warmup, warmup_unit, total_steps, steps_per_epoch)
-    half_cosine: Callable[[float], float] = lambda progress: (1 + math.cos(math.pi * progress)) / 2  # noqa: E731
-    return LambdaLR(optimizer, _falling(half_cosine, rising, total_steps, min_factor))
+    return LambdaLR(
+        optimizer,
+        _falling(lambda progress: (1 + math.cos(math.pi * progress)) / 2, rising, total_steps, min_factor),
+    )
 
 
 @SCHEDULERS.register("step")
