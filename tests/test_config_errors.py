@@ -37,6 +37,7 @@ def refused(*overrides: str, host: Host = CPU) -> str:
         (["~model"], ["model: is missing", "model=<choice>"]),
         (["seed=-1"], ["seed", "greater than or equal to 0"]),
         (["model.name=mpl"], ["model.name", "did you mean 'mlp'?"]),
+        (["scheduler.warmup_unit=epochs"], ["scheduler.warmup_unit", "'step' or 'epoch'", "got 'epochs'"]),
         (["+model.hiden=[3]"], ["model.hiden", "did you mean 'hidden'?"]),
         (["model.hidden=3"], ["model.hidden", "model.hidden=..."]),
         (["optimizer.lr=high"], ["optimizer.lr", "valid number"]),

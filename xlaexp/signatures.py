@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from xlaexp.source import Located, expression, locate
+from xlaexp.source import Located, assigned, expression, locate
 
 REQUIRED = object()
 UNREAD = object()
@@ -66,12 +66,21 @@ def _signature(located: Located, seen: frozenset[str]) -> Signature:
     if any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
         fields = [s for s in node.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]
         known = {
-            s.target.id: Parameter(ast.unparse(s.annotation), _default(s.value))
+            s.target.id: Parameter(_annotation(located.module, s.annotation), _default(s.value))
             for s in fields
             if isinstance(s.target, ast.Name)
         }
         return Signature(known, open=bool(node.bases), positional=tuple(known))
     return _inherited(located.module, node, seen)
+
+
+def _annotation(module: str, node: ast.expr | None) -> str | None:
+    """An annotation as text, with the names that its module gives to types written out."""
+    if node is None:
+        return None
+    if isinstance(node, ast.Name) and isinstance(meant := assigned(module, node.id), ast.Subscript | ast.BinOp):
+        return ast.unparse(meant)
+    return ast.unparse(node)
 
 
 def _default(node: ast.expr | None) -> Any:
@@ -98,15 +107,14 @@ def _function(module: str, node: ast.FunctionDef, owner: ast.ClassDef | None, se
     defaults: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
     defaults += arguments.defaults
     known = {
-        a.arg: Parameter(ast.unparse(a.annotation) if a.annotation else None, _default(default))
+        a.arg: Parameter(_annotation(module, a.annotation), _default(default))
         for a, default in zip(positional, defaults, strict=True)
     }
     if owner is not None:
         known.pop(positional[0].arg, None)
     order = tuple(known)
     for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        annotation = ast.unparse(argument.annotation) if argument.annotation else None
-        known[argument.arg] = Parameter(annotation, _default(default))
+        known[argument.arg] = Parameter(_annotation(module, argument.annotation), _default(default))
     if arguments.kwarg is None:
         return Signature(known, positional=order)
     forwarded, is_open = _forwarded(module, node, owner, arguments.kwarg.arg, seen)

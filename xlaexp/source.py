@@ -123,6 +123,17 @@ def _find(module: str, name: str, seen: frozenset[tuple[str, str]]) -> Located |
     return next((found for base in stars if (found := _find(base, name, seen))), None)
 
 
+def assigned(module: str, name: str) -> ast.expr | None:
+    """What a module assigns to a name at its top; None where it does not."""
+    tree = parse(module)
+    for statement in statements(tree) if tree else ():
+        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            value: ast.expr | None = getattr(statement, "value", None)
+            return value
+    return None
+
+
 def _base(module: str, statement: ast.ImportFrom) -> str:
     """The absolute module that a ``from ... import`` in ``module`` names."""
     if not statement.level:
