@@ -66,9 +66,10 @@ def test_criteria_follow_their_formulas() -> None:
 
 
 def test_losses_of_several_outputs_a_sample_are_averaged() -> None:
-    assert per_sample(torch.tensor([[1.0, 3.0], [5.0, 7.0]]), 2).tolist() == [2.0, 6.0]
+    targets = torch.zeros(2, dtype=torch.int64)
+    assert per_sample(torch.tensor([[1.0, 3.0], [5.0, 7.0]]), targets, 2).tolist() == [2.0, 6.0]
     with pytest.raises(ValueError, match="reduction='none'"):
-        per_sample(torch.tensor(1.0), 2)
+        per_sample(torch.tensor(1.0), targets, 2)
 
 
 def rates(name: str, steps: int, **arguments: Any) -> list[float]:
@@ -113,13 +114,6 @@ def test_no_schedule_takes_a_step_of_zero(steps: int) -> None:
         ("step", {"every": 1}),
     ):
         assert min(rates(name, steps, **arguments)[:-1]) > 0, name
-
-
-def test_schedules_refuse_lengths_that_mean_nothing() -> None:
-    with pytest.raises(ValueError, match=r"scheduler\.every=0"):
-        rates("step", 1, every=0)
-    with pytest.raises(ValueError, match=r"scheduler\.warmup=-1"):
-        rates("cosine", 1, warmup=-1)
 
 
 def test_a_nan_is_never_better_than_a_number() -> None:

@@ -2,8 +2,11 @@
 
 import csv
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import torch
 import torchmetrics.classification as tc
 import torchmetrics.regression as tr
 from composing import config
-from fresh import xlaexp
+from fresh import Begun, main, xlaexp
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from test_config_errors import refused
 from test_steps import PLAIN_SGD, counted
@@ -165,6 +168,19 @@ def test_what_cannot_be_evaluated_is_refused(tmp_path: Path) -> None:
     ended = xlaexp("mode=eval", "checkpoint=run/checkpoints/best.pt", "model.hidden=[7]", cwd=tmp_path)
     assert ended.code == 1
     assert "best.pt is the state of another model" in ended.stderr
+
+
+@pytest.mark.parametrize("device", ["single", "multi"])
+def test_an_evaluation_is_ended_by_the_first_signal(device: str, tmp_path: Path) -> None:
+    data = ("data=user_package.faulty.Faulty", f"device={device}", "tracking=csv")
+    ended_well(xlaexp("debug=fast_run", *data, "hydra.run.dir=run", cwd=tmp_path))
+    run = Begun(main, "mode=eval", "checkpoint=run", *data, "data.val_fault=hang", cwd=tmp_path)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "hangs").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(run.pid, signal.SIGTERM)
+    ended = run.end(30)
+    assert (ended.code, run.left()) == (143, False), ended.stdout + ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What a step is made of: accumulation, clipping, precision, averages, groups, and the numbers that they give."""
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -151,6 +152,19 @@ def test_the_seed_alone_determines_samples_and_weights(tmp_path: Path) -> None:
     assert_equal(states)
     ended_well(xlaexp("loader=plain", *options, "seed=1", "hydra.run.dir=other", cwd=tmp_path))
     assert not torch.equal(checkpoint(tmp_path / "other")["model"]["layers.1.weight"], states[0]["layers.1.weight"])
+
+
+@pytest.mark.parametrize("device", ["single", "multi"])
+def test_the_best_checkpoint_by_a_number_of_the_training(device: str, tmp_path: Path) -> None:
+    by_loss = ("checkpoint.metric=train/loss", "checkpoint.mode=max", "checkpoint.unit=step", "checkpoint.every=2")
+    options = (*by_loss, "train.log_every=1", "train.epochs=1", "train.max_steps=8", "tracking=csv", f"device={device}")
+    ended_well(xlaexp(*options, "hydra.run.dir=run", cwd=tmp_path))
+    with (tmp_path / "run" / "metrics.csv").open() as file:
+        losses = {int(row["step"]): float(row["train/loss"]) for row in csv.DictReader(file) if row["train/loss"]}
+    saved = {step: losses[step] for step in (2, 4, 6, 8)}
+    best = checkpoint(tmp_path / "run", "best.pt")
+    assert best["step"] == max(saved, key=saved.__getitem__)
+    assert best["best_value"] == pytest.approx(max(saved.values()))
 
 
 @pytest.mark.parametrize("device", ["single", "multi"])

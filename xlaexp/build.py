@@ -14,6 +14,7 @@ from torch import nn
 from xlaexp import streams
 from xlaexp.callbacks import Callback
 from xlaexp.components.data import loading
+from xlaexp.components.data.padding import Padding
 from xlaexp.components.data.sampling import EvalBatches, TrainBatches
 from xlaexp.config.schema import Component, Config, Loader, MpDeviceLoader, ParamGroups
 from xlaexp.registry import REGISTRIES
@@ -81,6 +82,8 @@ def build(config: Config) -> Parts:
         val_indices = list(range(len(val)))
     val_sampler = EvalBatches(val_indices, replicas, ordinal, config.loader.batch_size, config.seed)
     workers = config.loader.num_workers
+    pad_to = config.loader.pad_to
+    collate = None if pad_to is None else Padding(pad_to, config.loader.pad_value)
     steps_per_epoch = math.ceil(batches.per_epoch / config.train.accumulate)
     steps = config.train.epochs * steps_per_epoch
     total_steps = min(steps, config.train.max_steps or steps)
@@ -117,10 +120,10 @@ def build(config: Config) -> Parts:
         clipping=clipping,
         average=average,
         strategy=STRATEGIES[config.strategy](gradients, optimizer, feed(config.loader, device)),
-        train_loader=loading.loader(loading.Batches(train), batches, workers),
+        train_loader=loading.loader(loading.Batches(train, collate), batches, workers),
         batches=batches,
         reseed=lambda step: runtime.reseed(config.seed, ordinal, step, device),
-        val_loader=loading.loader(loading.MaskedBatches(val), val_sampler, workers),
+        val_loader=loading.loader(loading.MaskedBatches(val, collate), val_sampler, workers),
         metrics=Metrics({name: component(m, num_classes=spec.num_classes) for name, m in config.metrics.items()}),
         train_samples=replicas * config.loader.batch_size * config.train.accumulate,
         val_samples=len(val_indices),

@@ -32,7 +32,7 @@ def launch(config: Config, directory: Path) -> Result:
     """
     stopping.clear()
     try:
-        with _stoppable():
+        with _stoppable(saves=config.evaluated is None):
             LAUNCHERS[config.device.launch](config, directory)
         return Result.read(directory)
     except stopping.StoppedError:
@@ -113,25 +113,28 @@ def serve_several_runs() -> None:
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
+def _stoppable(saves: bool) -> Iterator[None]:
     """Lets a signal stop the run at its next step boundary, and a second one end it at once.
 
     Child processes inherit the handler. On a terminal Ctrl-C reaches them as well as their parent, so that they take
     any number of signals for one; at the second one their parent ends them.
+
+    Args:
+        saves: whether the run has something to save; else the first signal ends it at once.
     """
     parent = os.getpid()
 
     def stop(signum: int, frame: FrameType | None) -> None:
-        again = stopping.requested() is not None
+        at_once = not saves or stopping.requested() is not None
         stopping.request(signum)
         if os.getpid() != parent:
             return
         for child in multiprocessing.active_children():
-            if again:
+            if at_once:
                 child.kill()
             elif child.pid is not None:
                 os.kill(child.pid, signum)
-        if again:
+        if at_once:
             console.show_cursor()  # a child's progress bar may have taken it away
             raise KeyboardInterrupt
         log.warning("stops after this step, and saves; the same signal again ends it at once")

@@ -47,11 +47,11 @@ class Samples(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
 
 @DATASETS.register("faulty")
 class Faulty:
-    """Good validation samples; training samples with a fault."""
+    """Training samples with a fault, and validation samples with one of their own."""
 
-    def __init__(self, fault: str = "none") -> None:
+    def __init__(self, fault: str = "none", val_fault: str = "none") -> None:
         self.spec = Spec((4,), 4)
-        self._fault = fault
+        self._fault, self._val_fault = fault, val_fault
 
     def lengths(self) -> tuple[int, int]:
         return 128, 128
@@ -60,4 +60,4 @@ class Faulty:
         return Samples(self._fault, runtime.ordinal())
 
     def val(self) -> Samples:
-        return Samples("none", 0)
+        return Samples(self._val_fault, runtime.ordinal())

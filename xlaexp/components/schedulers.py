@@ -5,19 +5,23 @@ All but one_cycle can begin with a linear warm-up, which multiplies what the sch
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Annotated, Literal
 
+from pydantic import Field
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
 from xlaexp.registry import SCHEDULERS
 
 Unit = Literal["step", "epoch"]
+Warmup = Annotated[float, Field(ge=0)]
+Every = Annotated[int, Field(ge=1)]
+Factor = Annotated[float, Field(ge=0)]
 
 
 @SCHEDULERS.register("constant")
 def constant(
-    optimizer: Optimizer, total_steps: int, steps_per_epoch: int, warmup: float = 0.0, warmup_unit: Unit = "step"
+    optimizer: Optimizer, total_steps: int, steps_per_epoch: int, warmup: Warmup = 0.0, warmup_unit: Unit = "step"
 ) -> LRScheduler:
     """The optimizer's learning rate, after the warm-up unchanged.
 
@@ -37,9 +41,9 @@ def linear(
     optimizer: Optimizer,
     total_steps: int,
     steps_per_epoch: int,
-    warmup: float = 0.0,
+    warmup: Warmup = 0.0,
     warmup_unit: Unit = "step",
-    min_factor: float = 0.0,
+    min_factor: Factor = 0.0,
 ) -> LRScheduler:
     """Warm-up, then in a straight line down; see :func:`cosine` for the arguments."""
     rising = _warmup_steps(warmup, warmup_unit, total_steps, steps_per_epoch)
@@ -51,9 +55,9 @@ def cosine(
     optimizer: Optimizer,
     total_steps: int,
     steps_per_epoch: int,
-    warmup: float = 0.0,
+    warmup: Warmup = 0.0,
     warmup_unit: Unit = "step",
-    min_factor: float = 0.0,
+    min_factor: Factor = 0.0,
 ) -> LRScheduler:
     """Warm-up, then half a cosine (Loshchilov and Hutter 2016, arXiv:1608.03983, equation 5).
 
@@ -77,10 +81,10 @@ def step(
     optimizer: Optimizer,
     total_steps: int,
     steps_per_epoch: int,
-    every: int = 30,
+    every: Every = 30,
     unit: Unit = "epoch",
     gamma: float = 0.1,
-    warmup: float = 0.0,
+    warmup: Warmup = 0.0,
     warmup_unit: Unit = "step",
 ) -> LRScheduler:
     """The learning rate times ``gamma`` after every ``every`` epochs or steps of the run.
@@ -94,20 +98,13 @@ def step(
         gamma: factor of each change.
         warmup: length of the warm-up; in steps below 1 a fraction of total_steps.
         warmup_unit: what warmup counts.
-
-    Raises:
-        ValueError: every is less than 1.
     """
-    if every < 1:
-        raise ValueError(f"scheduler.every={every} is less than 1")
     length = every * (steps_per_epoch if unit == "epoch" else 1)
     rising = _warmup_steps(warmup, warmup_unit, total_steps, steps_per_epoch)
     return LambdaLR(optimizer, _risen(lambda taken: gamma ** (taken // length), rising))
 
 
 def _warmup_steps(warmup: float, unit: Unit, total_steps: int, steps_per_epoch: int) -> int:
-    if warmup < 0:
-        raise ValueError(f"scheduler.warmup={warmup} is less than 0")
     if unit == "epoch":
         return round(warmup * steps_per_epoch)
     return round(warmup * total_steps) if warmup < 1 else round(warmup)

@@ -2,7 +2,7 @@
 
 An argument that is annotated as a path (``pathlib.Path``, ``os.PathLike``, ``str | Path``) is made absolute, because
 ``hydra.job.chdir`` and launchers change the working directory of a job. One that is annotated ``str`` may be anything
-and is left as it is.
+and is left as it is. ``Annotated[int, Field(ge=1)]`` sets bounds, as pydantic has it.
 """
 
 import builtins
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import AfterValidator, TypeAdapter, ValidationError, ValidationInfo
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, ValidationInfo
 
 from xlaexp.registry import unknown
 from xlaexp.signatures import Signature
@@ -52,11 +52,17 @@ class _Names(dict[str, Any]):
             return getattr(builtins, name, None)
         if name in _MODULES:
             return _MODULES[name]
+        if name == "Field":
+            return Field
         if name in ("Path", "PurePath", "PathLike"):
             return getattr(pathlib, name, os.PathLike)
         if hasattr(collections.abc, name):
             return getattr(collections.abc, name)
         return getattr(typing, name, _Opaque)
+
+
+_MEMBERS = frozenset({"int", "float", "str", "bool", "constrained", "plain", "mp_device_loader"})
+"""What pydantic calls members of a union."""
 
 
 @cache
@@ -137,7 +143,7 @@ def messages(error: ValidationError, prefix: str) -> Iterator[str]:
     for problem in error.errors():
         # Members of a union come as parts of the location; a config key has only names and indices.
         location = [str(part) for part in problem["loc"] if str(part).isidentifier() or isinstance(part, int)]
-        location = [part for part in location if part not in ("int", "float", "str", "bool", "constrained")]
+        location = [part for part in location if part not in _MEMBERS]
         key = ".".join([prefix, *location]) if prefix else ".".join(location)
         if problem["type"] == "missing":
             seen.setdefault(key, []).append("is missing")

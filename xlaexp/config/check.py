@@ -67,8 +67,11 @@ def check(raw: Mapping[str, Any], host: Host, directory: Path) -> schema.Config:
         errors += problems
         errors += (problems := training.objective(values["objective"], yielded))
         if "checkpoint" in values and not problems:
-            values["checkpoint"], problems = training.checkpoint(values["checkpoint"], values["objective"], yielded)
+            node, aims, plan = values["checkpoint"], values["objective"], values.get("train")
+            values["checkpoint"], problems = training.checkpoint(node, aims, yielded, plan)
             errors += problems
+    if {"device", "loader"} <= values.keys():
+        errors += cross.padding(values["loader"], values["device"])
     if {"strategy", "device", "loader"} <= values.keys():
         try:
             values["strategy"] = cross.strategy(values["strategy"], values["device"], values["loader"])

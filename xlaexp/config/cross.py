@@ -109,6 +109,21 @@ def _multi(given: Device, host: Host) -> tuple[Device, list[str]]:
     return replace(given, replicas=given.replicas or preset or DEFAULT_CPU_REPLICAS), problems
 
 
+def padding(loader: AnyLoader, device: Device) -> list[str]:
+    """Refuses batches of several lengths over several replicas: in one step they would run different graphs."""
+    if (
+        device.launch != "multi"
+        or loader.pad_to is None
+        or (isinstance(loader.pad_to, tuple) and len(loader.pad_to) == 1)
+    ):
+        return []
+    longest = loader.pad_to if isinstance(loader.pad_to, int) else max(loader.pad_to)
+    return [
+        "loader.pad_to: with device=multi the replicas' batches would get different lengths in one step, and their "
+        f"graphs have to be the same; give one length, as in loader.pad_to=[{longest}], or use device=single"
+    ]
+
+
 def _libtpu(host: Host) -> list[str]:
     if host.tpu_chips and not host.libtpu and host.pjrt_device is None:
         return [

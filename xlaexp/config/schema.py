@@ -40,6 +40,10 @@ class Loader:
     """Worker processes of the DataLoader, for each replica; 0 loads in the replica itself."""
     drop_last: bool
     """Leave out the last, partial batch of a training epoch: it would cost another compilation."""
+    pad_to: Positive | Annotated[tuple[Positive, ...], Field(min_length=1)] | None
+    """Pad samples of different lengths: to a multiple of a number, or to the first of several lengths; null: not."""
+    pad_value: float
+    """What inputs are padded with; labels are padded with -100, which counts neither in a loss nor in a metric."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,7 @@ class Checkpoint:
     keep_last: Positive
     """Newest checkpoints that are kept; the best one is kept besides."""
     metric: str | None
-    """The evaluation metric that decides which one is the best; null: the objective."""
+    """Decides which one is the best: an evaluation metric, or what training has read last; null: the objective."""
     mode: Mode | None
     """Whether more or less of it is better; null: as for the objective."""
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from xlaexp.config.schema import Checkpoint, Component, Objective, ParamGroup, ParamGroups
+from xlaexp.config.schema import Checkpoint, Component, Objective, ParamGroup, ParamGroups, Train
 from xlaexp.registry import unknown
 
 
@@ -24,16 +24,20 @@ def objective(given: Objective, yielded: Collection[str]) -> list[str]:
 
 
 def _no_metric(name: str, yielded: Collection[str]) -> str:
-    return f"{unknown('metric', name, yielded)}, of which metrics=... chooses all but val/loss"
+    return f"{unknown('metric', name, yielded)}, of which metrics=... chooses those of an evaluation but for val/loss"
 
 
-def checkpoint(given: Checkpoint, objective: Objective, yielded: Collection[str]) -> tuple[Checkpoint, list[str]]:
+def checkpoint(
+    given: Checkpoint, objective: Objective, yielded: Collection[str], train: Train | None
+) -> tuple[Checkpoint, list[str]]:
     """The node with its metric and mode filled in, and what is wrong with them."""
     if given.metric is None:
         return replace(given, metric=objective.metrics[0], mode=given.mode or objective.modes[0]), []
     problems = []
-    if given.metric not in yielded:
-        problems.append(f"checkpoint.metric: {_no_metric(given.metric, yielded)}")
+    if given.metric == "train/grad_norm" and train and train.clip_norm is None:
+        problems.append("checkpoint.metric: train/grad_norm is known with a limit only; give train.clip_norm=...")
+    elif given.metric not in (logged := [*yielded, "train/loss", "train/grad_norm"]):
+        problems.append(f"checkpoint.metric: {_no_metric(given.metric, logged)}")
     elif given.mode is None and given.metric not in objective.metrics:
         problems.append(f"checkpoint.mode: say whether more {given.metric} is better: max, or min")
     modes = dict(zip(objective.metrics, objective.modes, strict=False))

@@ -7,14 +7,34 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from xlaexp.components.data.padding import IGNORED
+
 Criterion = Callable[[Any, Any], torch.Tensor]
 
 
-def per_sample(losses: torch.Tensor, samples: int) -> torch.Tensor:
+def mean_of_each(values: torch.Tensor, targets: Any) -> torch.Tensor:
+    """Values of shape (batch,): the mean of each sample's, without those whose label says that they do not count.
+
+    Args:
+        values: shape (batch, ...).
+        targets: of the batch; -100 is the label of what does not count, where they are labels of the values' shape.
+    """
+    if values.ndim == 1:
+        return values
+    values = values.flatten(1)
+    if not isinstance(targets, torch.Tensor) or targets.is_floating_point() or targets.numel() != values.numel():
+        return values.mean(1)
+    counts = targets.flatten(1) != IGNORED
+    # Not multiplied: what is not counted may be infinite.
+    return torch.where(counts, values, 0.0).sum(1) / counts.sum(1).clamp(min=1)
+
+
+def per_sample(losses: torch.Tensor, targets: Any, samples: int) -> torch.Tensor:
     """Losses of shape (samples,) from what a criterion returned.
 
     Args:
         losses: one loss a sample, or several a sample (tokens, pixels), which are averaged.
+        targets: of the batch; see :func:`mean_of_each`.
         samples: batch size.
 
     Raises:
@@ -25,7 +45,7 @@ def per_sample(losses: torch.Tensor, samples: int) -> torch.Tensor:
             f"the criterion returned a tensor of shape {tuple(losses.shape)} for {samples} samples; it has to return "
             "one loss a sample (reduction='none'), so that an evaluation counts each sample once"
         )
-    return losses if losses.ndim == 1 else losses.flatten(1).mean(1)
+    return mean_of_each(losses, targets)
 
 
 class Forward:
@@ -44,7 +64,7 @@ class Forward:
         """Outputs, and losses of shape (batch,)."""
         with torch.autocast("xla", dtype=torch.bfloat16, enabled=self._bf16):
             outputs = self._model(inputs)
-            return outputs, per_sample(self._criterion(outputs, targets), len(targets))
+            return outputs, per_sample(self._criterion(outputs, targets), targets, len(targets))
 
 
 class Gradients:

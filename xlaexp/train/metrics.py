@@ -20,6 +20,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from xlaexp.train import merging
+from xlaexp.train.gradients import mean_of_each
 from xlaexp.xla import collectives, runtime
 
 
@@ -66,7 +67,7 @@ class Metrics:
                 if not isinstance(values, torch.Tensor) or values.ndim == 0 or len(values) != samples:
                     shape = tuple(values.shape) if isinstance(values, torch.Tensor) else type(values).__name__
                     raise ValueError(f"per_sample metrics return one value a sample ({samples}), it returned {shape}")
-            found.append(values.to(torch.float32).flatten(1).mean(1) if values.ndim > 1 else values.to(torch.float32))
+            found.append(mean_of_each(values.to(torch.float32), targets))
         return found
 
     def start(self) -> None:
@@ -110,7 +111,8 @@ class Metrics:
             MetricError: a metric raised, or returned no number.
         """
         own = {name: merging.states(self._metrics[name]) for name in self._stateful}
-        shares = [(own, _joined(self._seen) if self._seen else None)]
+        with _named(", ".join(self._whole)):
+            shares = [(own, _joined(self._seen) if self._seen else None)]
         if runtime.world_size() > 1:
             shares = [pickle.loads(share) for share in collectives.exchange(pickle.dumps(shares[0], protocol=5))]
         found = self._computed(shares) if runtime.ordinal() == 0 else {}
@@ -142,6 +144,11 @@ def _named(name: str) -> Iterator[None]:
 
 
 def _joined(batches: Sequence[Any]) -> Any:
+    shapes = {tuple(leaf.shape[1:] for leaf in pytree.tree_leaves(batch) if _has_samples(leaf)) for batch in batches}
+    if len(shapes) > 1:
+        raise ValueError(
+            "it is computed of all samples together, and they differ in shape; use loader.pad_to=[<length>]"
+        )
     return pytree.tree_map(lambda *leaves: torch.cat(leaves) if _has_samples(leaves[0]) else leaves[0], *batches)
 
 

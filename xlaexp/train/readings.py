@@ -44,6 +44,7 @@ class Readings:
 
     Attributes:
         last_step: the last step that was noted.
+        last: what was read last, as far as it is the same on every replica.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Readings:
         self._on_nonfinite = on_nonfinite
         self._noted: list[_Noted] = []
         self.last_step = 0
+        self.last: dict[str, float] = {}
         self._clock = time.perf_counter()
 
     def note(self, step: int, batch: int) -> None:
@@ -97,6 +99,7 @@ class Readings:
             if noted.norm is not None:
                 scalars["train/grad_norm"] = noted.norm.item()
             self._clock = now
+            self.last = {name: scalars[name] for name in ("train/loss", "train/grad_norm") if name in scalars}
             self._callback.log(noted.step, scalars)
             self.check(loss, noted.step, noted.steps)
 

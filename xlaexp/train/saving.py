@@ -59,7 +59,7 @@ class Saving:
             return
         self._parts.strategy.drain()
         self._readings.read(batches)
-        self._save(progress, best=False)
+        self._save(progress, best=due and self._is_best(self._readings.last))
         if signum is not None:
             if self._store:
                 self._store.finish()
@@ -74,13 +74,17 @@ class Saving:
             over: whether the training ends here.
         """
         number = progress.epoch if self._plan.unit == "epoch" else progress.step
-        best = False
-        if evaluated is not None:
-            value = evaluated[self._metric]
-            if best := improves(value, self.best, self._mode):
-                self.best = value
+        best = self._is_best({**self._readings.last, **(evaluated or {})})
         if over or best or number % self._plan.every == 0:
             self._save(progress, best)
+
+    def _is_best(self, values: Mapping[str, float]) -> bool:
+        """Whether they have the metric, and nothing was better; the same on every replica."""
+        value = values.get(self._metric)
+        if value is None or not improves(value, self.best, self._mode):
+            return False
+        self.best = value
+        return True
 
     def _save(self, progress: Progress, best: bool) -> None:
         if self._store:

@@ -73,6 +73,7 @@ def capture(parts: Parts, progress: Progress, readings: Readings) -> dict[str, A
         "replicas": parts.replicas,
         "losses": losses.flatten().tolist(),
         "last_reading": readings.last_step,
+        "reading": dict(readings.last),
         "buffers": per_replica if parts.replicas > 1 else {},
         "rng": _host_streams(),
     }
@@ -102,6 +103,7 @@ def restore(parts: Parts, progress: Progress, readings: Readings, content: Mappi
         readings.last_step = content["last_reading"]
     else:
         readings.last_step = content["step"]
+    readings.last = dict(content.get("reading", {}))
     progress.step, progress.epoch, progress.samples = content["step"], content["epoch"], content["samples"]
     progress.ended, progress.stopped = content["ended"], content["stopped"]
     progress.metrics, progress.best = dict(content["metrics"]), dict(content["best"])

@@ -34,12 +34,13 @@ class Batches(Dataset[Batch]):
     Args:
         samples: the data set. Its ``batch(indices)`` is used where it has one; ``draws_nothing = True`` says that it
             uses no random numbers, so that they need not be seeded for every batch.
-        collate: makes a batch of samples.
+        collate: makes a batch of samples, in place of ``batch(indices)``; None: as torch does.
     """
 
-    def __init__(self, samples: Any, collate: Callable[[Any], Any] = default_collate) -> None:
+    def __init__(self, samples: Any, collate: Callable[[Any], Any] | None = None) -> None:
         self.samples = samples
-        self._collate = collate
+        self._whole = collate is None and hasattr(samples, "batch")
+        self._collate = collate or default_collate
 
     def __getitem__(self, draw: Draw) -> Batch:
         indices = [0 if index is None else index for index in draw.indices]
@@ -49,7 +50,7 @@ class Batches(Dataset[Batch]):
             return self._load(indices)
 
     def _load(self, indices: list[int]) -> Batch:
-        if hasattr(self.samples, "batch"):
+        if self._whole:
             with _naming(f"samples {_listed(indices)}"):
                 found: Batch = self.samples.batch(indices)
                 return found
