@@ -194,6 +194,7 @@ print("code", code, "torch" in sys.modules, "torch_xla" in sys.modules)
     [
         (["model=resnt18", "device=multi"], 2),
         (["loader.batch_size=9999"], 2),
+        (["data=mnist", "data.download=false"], 2),
         (["-m", "seed=0,1", "train.epochs=???"], 2),  # case 31
         (["-m", "device=single,multi", "strategy=sync"], 2),
         (["hydra.run.dir=taken"], 2),

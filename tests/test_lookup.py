@@ -42,8 +42,10 @@ def test_an_unknown_name_lists_the_nearest() -> None:
 def test_the_catalog_finds_what_the_registries_hold() -> None:
     import xlaexp.components.callbacks.early_stopping
     import xlaexp.components.criteria
+    import xlaexp.components.data.cifar
     import xlaexp.components.data.digits
     import xlaexp.components.data.fake
+    import xlaexp.components.data.mnist
     import xlaexp.components.metrics
     import xlaexp.components.models.cnn
     import xlaexp.components.models.mlp
