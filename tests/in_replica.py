@@ -1,24 +1,30 @@
 """What tests run inside replicas: functions that a launch can import, each leaving files to look at."""
 
 import contextlib
+import functools
+import gc
 import json
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import torch
+import torch_xla
 import torch_xla.core.xla_model as xm
 import torch_xla.debug.metrics as met
+from torch import nn
+from torch.utils import _pytree as pytree
 
-from xlaexp import launch, replica
+from xlaexp import failure, launch, replica
 from xlaexp.build import build
-from xlaexp.callbacks import Callback, Run
+from xlaexp.callbacks import Callback, Run, Scalars
 from xlaexp.config.schema import Config
 from xlaexp.console import console
 from xlaexp.train.evaluate import evaluate
@@ -79,6 +85,40 @@ def count(ordinal: int, config: Config, directory: Path) -> None:
     runtime.wait()
     if ordinal == 0:
         leave(directory / "count.json", {"train": less(trained, before), "evaluate": less(counters(), trained)})
+
+
+def count_epochs(ordinal: int, config: Config, directory: Path) -> None:
+    """Counts what all epochs of training cost, without evaluations, and leaves the learning rates of their steps."""
+    built = parts(ordinal, config)
+    rates = Rates(built.model)
+    readings = Readings(built, config.train.log_every, rates)
+    before, progress = counters(), Progress()
+    for epoch in range(config.train.epochs):
+        progress.epoch, progress.samples = epoch, 0
+        train_epoch(built, config.train, progress, readings, rates)
+    runtime.wait()
+    found = {"train": less(counters(), before), "logged": rates.logged, "applied": rates.applied}
+    leave(directory / "count.json", found)
+
+
+class Rates(Callback):
+    """Notes learning rates: those that are logged, and those by which the weights have moved.
+
+    Args:
+        model: trained by SGD without momentum, by strategy sync: what is logged is the step that was executed last.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._weight = next(model.parameters())
+        self._before = runtime.download(self._weight)
+        self.logged: list[float] = []
+        self.applied: list[float] = []
+
+    def log(self, step: int, scalars: Scalars) -> None:
+        self.logged.append(scalars["train/lr"])
+        now, gradient = runtime.download((self._weight, self._weight.grad))
+        self.applied.append(float(((self._before - now) * gradient).sum() / gradient.square().sum()))
+        self._before = now
 
 
 def count_with_bar(ordinal: int, config: Config, directory: Path) -> None:
@@ -175,6 +215,31 @@ def objective(config: Config, directory: Path) -> float:
     return launch.launch(config, directory).objective
 
 
+def jobs(configs: Sequence[Config], directory: Path) -> list[tuple[str, list[str]]]:
+    """Launches one run after another in this process, as a sweep's worker does.
+
+    Returns:
+        For each how it has ended, and the names of the threads that it has left.
+    """
+    os.environ.setdefault("PJRT_DEVICE", configs[0].platform)
+    before = set(threading.enumerate())
+    found = []
+    for number, config in enumerate(configs):
+        output = directory / str(number)
+        output.mkdir()
+        (output / "environment.json").write_text("{}")
+        try:
+            ended = f"{launch.launch(config, output).epochs} epochs"
+        except failure.RunFailedError as error:
+            ended = failure.first_line(error)
+        gc.collect()
+        deadline = time.monotonic() + 5
+        while (left := set(threading.enumerate()) - before) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        found.append((ended, sorted(thread.name for thread in left)))
+    return found
+
+
 def before_launch(config: Config) -> bool:
     """Whether the runtime has been started by everything that comes before a launch."""
     assert replica.run.__module__ == "xlaexp.replica"
@@ -203,6 +268,44 @@ def first_collectives(launches: int) -> None:
     for _ in range(launches):
         with replicas.environment("CPU", FIRST_COLLECTIVES):
             replicas.launch_all(first_collective, ())
+
+
+_COLLECTIVES = ("all_reduce", "all_gather", "all_to_all", "collective_permute", "reduce_scatter", "rendezvous")
+_sequences: dict[int, IO[str]] = {}
+_sequences_lock = threading.Lock()
+
+
+def recorded(ordinal: int, config: Config, directory: Path) -> None:
+    """Runs a replica, and leaves a line for each of its collectives and marks, in their order."""
+    lockstep.install()  # before: what is asked for is recorded, not what the replicas then do together
+    with _sequences_lock:
+        if not _sequences:
+            for name in _COLLECTIVES:
+                setattr(xm, name, _noted(name, getattr(xm, name)))
+            torch_xla._XLAC._xla_step_marker = _noted("mark", torch_xla._XLAC._xla_step_marker)
+        _sequences[ordinal] = (directory / f"sequence-{ordinal}.txt").open("w", buffering=1)
+    replica.run(ordinal, config, directory)
+
+
+def recorded_apart(ordinal: int, config: Config, directory: Path) -> None:
+    """:func:`recorded`, with the collective by which replicas of several processes agree whether to stop."""
+    with mock.patch.object(lockstep, "agreed", return_value=None):
+        recorded(ordinal, config, directory)
+
+
+def _noted(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, which notes for the replica that calls it what it is called for."""
+
+    @functools.wraps(fn)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        shapes = [
+            str(list(leaf.shape)) for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)
+        ]
+        kind = args[:1] if name == "all_reduce" else ()
+        print(name, *kind, *shapes, file=_sequences[runtime.ordinal()])
+        return fn(*args, **kwargs)
+
+    return noted
 
 
 class Sample(NamedTuple):

@@ -7,22 +7,56 @@ import torch
 from in_replica import leave, parts
 from torch import nn
 
+from xlaexp import restoring
 from xlaexp.callbacks import Callback
 from xlaexp.config.schema import Config
 from xlaexp.train.evaluate import evaluate
 from xlaexp.train.gradients import Clipping
 from xlaexp.train.loop import fit
 from xlaexp.train.readings import Readings
+from xlaexp.train.saving import Saving
 from xlaexp.train.state import Progress, capture
 from xlaexp.xla import collectives, lockstep, runtime
 
 
 def steps(ordinal: int, config: Config, directory: Path) -> None:
-    """Trains, and leaves weights, optimizer steps and scheduler steps."""
+    """Trains, and leaves weights, the learning rate of each optimizer step and the last one, and scheduler steps."""
     built = parts(ordinal, config)
+    rates: list[float] = []
+    built.optimizer.register_step_post_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
     result = fit(built, config.train, config.objective, Callback(), Readings(built, 1, Callback()))
+    assert result.steps == len(rates)
     torch.save(runtime.download(built.model.state_dict()), directory / f"last-{ordinal}.pt")
-    leave(directory / f"steps-{ordinal}.json", [result.steps, built.scheduler.last_epoch])
+    found = {"rates": rates, "last": built.optimizer.param_groups[0]["lr"], "scheduler": built.scheduler.last_epoch}
+    leave(directory / f"steps-{ordinal}.json", found)
+
+
+def restored(ordinal: int, config: Config, directory: Path) -> None:
+    """Puts the state of a checkpoint back, and leaves the devices on which everything is then, and the moments."""
+    built = parts(ordinal, config)
+    readings = Readings(built, 1, Callback())
+    saving = Saving(built, config.checkpoint, readings, Callback(), None)
+    found = restoring.to_go_on_from(config, directory)
+    assert found is not None
+    restoring.resume(*found, built, Progress(), readings, Callback(), saving)
+    assert built.average is not None
+    owned = [parameter for group in built.optimizer.param_groups for parameter in group["params"]]
+    assert {*map(id, owned)} == {*map(id, built.model.parameters())} == {*map(id, built.optimizer.state)}
+    moments = {
+        f"{number}.{name}": value
+        for number, parameter in enumerate(owned)
+        for name, value in built.optimizer.state[parameter].items()
+        if value.shape == parameter.shape
+    }
+    tensors = {
+        "parameters": built.model.parameters(),
+        "buffers": built.model.buffers(),
+        "averages": built.average.state_dict().values(),
+        "moments": moments.values(),
+    }
+    places = {name: sorted({str(value.device) for value in values}) for name, values in tensors.items()}
+    leave(directory / f"places-{ordinal}.json", places)
+    torch.save(runtime.download(moments), directory / f"moments-{ordinal}.pt")
 
 
 def clipped(ordinal: int, config: Config, directory: Path) -> None:

@@ -1,6 +1,7 @@
 """Real replicas on XLA:CPU: what they share, and what each has of its own."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from fresh import call
 from xlaexp.host import Host
 
 SGD = ("optimizer=sgd", "scheduler=constant", "train.epochs=2")
+STOP = ("callbacks=early_stopping", "callbacks.early_stopping.patience=1", "callbacks.early_stopping.min_delta=10")
 CELLS = [(device, loader) for device in ("single", "multi", "colab") for loader in ("plain", "mp_device_loader")]
 CPU = {"PJRT_DEVICE": "CPU"}
 ON_PURPOSE = Host(pjrt_device="CPU", tpu_chips=0, libtpu=False, colab=False, cpu_num_devices=None)
@@ -127,6 +129,47 @@ def test_cases_10_and_13_nothing_before_the_launch_starts_the_runtime(tmp_path: 
 def test_case_16_threads_do_not_grow(loader: str, tmp_path: Path) -> None:
     on_replicas(in_replica.threads, tmp_path, f"loader={loader}", *SGD)
     assert len(set(read(tmp_path / "threads.json"))) == 1
+
+
+def test_case_16_no_thread_outlives_its_run_however_that_ends(tmp_path: Path) -> None:
+    short = ("plugins=[user_package]", "data=user_package.parts.PoisonedData", "loader.batch_size=8", "optimizer=sgd")
+    configs = []
+    for loader in ("plain", "mp_device_loader"):
+        stops = config(f"loader={loader}", *short, "data.at=-1", *STOP)
+        fails = config(f"loader={loader}", *short, "data.at=5", "checkpoint.unit=step")
+        configs += [stops, fails, stops]
+    ended = call(in_replica.jobs, configs, tmp_path, cwd=tmp_path)
+    stopped, failed = "2 epochs", "replica 0 failed: SampleError: RuntimeError: sample 5 is poisoned (in sample 5)"
+    assert ended.value == [(end, []) for end in (stopped, failed, stopped) * 2], ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("fn", "loader", "asked"), [(in_replica.recorded, "plain", 0), (in_replica.recorded_apart, "mp_device_loader", 2)]
+)
+def test_case_22_replicas_come_to_the_same_collectives(fn: Any, loader: str, asked: int, tmp_path: Path) -> None:
+    # Four steps an epoch, two epochs. A checkpoint after each, and after steps 3 and 6.
+    data = ("data=fake", "data.shape=[1,4,4]", "data.train_size=64", "data.val_size=20", "loader.batch_size=8")
+    metrics = ("metrics=[accuracy,torchmetrics/MulticlassF1Score,user_package.metrics.Classes]", "tracking=csv")
+    options = ("checkpoint.unit=step", "checkpoint.every=3", "train.log_every=3", f"loader={loader}", *STOP)
+    device = ("device=multi", "device.timeout=60", "model=cnn", "model.channels=[2]")
+    (tmp_path / "environment.json").write_text("{}")
+    made = config(*data, *metrics, *options, *device, host=ON_PURPOSE)
+    ended = call(in_replica.everywhere, fn, made, tmp_path, cwd=tmp_path, env=CPU)
+    first, other = ((tmp_path / f"sequence-{ordinal}.txt").read_text().splitlines() for ordinal in range(2))
+    assert first == other, ended.stderr
+    assert ended.code == 0, ended.stderr
+    parameters, statistics = "[2, 1, 3, 3] [2] [2] [10, 2] [10]", "[2] [2]"
+    assert Counter(line for line in first if line != "mark") == {
+        f"all_reduce sum {parameters} {statistics} []": 1,  # initial weights
+        f"all_reduce sum {parameters}": 8,  # gradients
+        "all_reduce sum [1]": 2,  # losses that are logged
+        f"all_reduce sum {statistics}": 2,  # before an evaluation
+        "all_reduce sum [3]": 2,  # loss, accuracy and samples of an evaluation
+        "all_reduce sum [2, 1024]": 4,  # what metrics on the host have seen, and what they gave
+        "all_reduce max [1]": 4 + 2 + asked,  # how long that is; whether to stop early; whether a signal has come
+        "all_reduce sum [2, 5]": 4,  # checkpoints
+    }
+    assert first[-1] == "mark"
 
 
 def test_four_replicas_end_well_again_and_again(tmp_path: Path) -> None:

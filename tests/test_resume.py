@@ -9,11 +9,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import in_training
 import pytest
 import torch
 from fresh import Begun, Ended, call, limited, main, xlaexp
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from test_replicas import on_replicas
 from test_sweep import ended_well
+from torch.utils._pytree import tree_leaves
 
 RUN = (
     *("optimizer=adamw", "train.epochs=3", "train.log_every=5", "train.max_steps=30", "checkpoint.every=4"),
@@ -179,6 +182,26 @@ def test_case_24_with_another_number_of_replicas_the_samples_go_on(tmp_path: Pat
     assert "the numbers will differ" in ended.stdout
     # 16 samples are left: four steps of four.
     assert json.loads((tmp_path / "one" / "result.json").read_text())["steps"] == 6
+
+
+def test_case_23_a_checkpoint_is_on_the_cpu_and_what_it_restores_on_the_device(tmp_path: Path) -> None:
+    data = ("data=fake", "data.shape=[1,4,4]", "data.train_size=64", "data.val_size=8", "loader.batch_size=8")
+    model = ("model=cnn", "model.channels=[2]", "optimizer=adam", "train.ema_decay=0.9", "device=multi")
+    ended_well(xlaexp(*data, *model, "callbacks=early_stopping", "train.epochs=1", "hydra.run.dir=run", cwd=tmp_path))
+    content = checkpoint(tmp_path / "run")
+    tensors = [leaf for leaf in tree_leaves(content) if isinstance(leaf, torch.Tensor)]
+    assert {tensor.device.type for tensor in tensors} == {"cpu"}
+    moments = {
+        f"{number}.{name}": state[name]
+        for number, state in content["optimizer"]["state"].items()
+        for name in ("exp_avg", "exp_avg_sq")
+    }
+    assert len(moments) == 10
+    on_replicas(in_training.restored, tmp_path, *data, *model, "resume=run")
+    for ordinal in range(2):
+        places = json.loads((tmp_path / f"places-{ordinal}.json").read_text())
+        assert places == dict.fromkeys(("parameters", "buffers", "averages", "moments"), [f"xla:{ordinal}"])
+        assert_equal(torch.load(tmp_path / f"moments-{ordinal}.pt", weights_only=True), moments)
 
 
 def test_what_cannot_be_resumed_is_refused(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Step boundaries: one mark, one execution and one graph a step, and no reading that was not asked for."""
 
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import in_replica
 import pytest
@@ -17,6 +19,39 @@ def counted(directory: Path, *overrides: str) -> dict[str, dict[str, int]]:
     on_replicas(in_replica.count, directory, *overrides)
     content: dict[str, dict[str, int]] = json.loads((directory / "count.json").read_text())
     return content
+
+
+def counted_epochs(directory: Path, *overrides: str) -> dict[str, Any]:
+    """What all epochs of training cost on one replica, and their learning rates."""
+    data = ("data=fake", "data.shape=[4]", "data.val_size=8", "loader=plain", "loader.batch_size=8")
+    on_replicas(in_replica.count_epochs, directory, *data, *PLAIN_SGD, *overrides)
+    content: dict[str, Any] = json.loads((directory / "count.json").read_text())
+    return content
+
+
+@pytest.mark.parametrize(("overrides", "executions", "graphs"), [((), 8, 1), (("loader.drop_last=false",), 10, 2)])
+def test_case_1_a_partial_batch_is_left_out_unless_it_is_asked_for(
+    overrides: tuple[str, ...], executions: int, graphs: int, tmp_path: Path
+) -> None:
+    # 35 samples in batches of 8: four, and three samples that are left over.
+    train = counted_epochs(tmp_path, "data.train_size=35", *overrides)["train"]
+    assert (train["compilations"], train["executions"], train["marks"]) == (graphs, executions, executions)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "warmup", "falling"),
+    [
+        ("cosine", "4", lambda progress: (1 + math.cos(math.pi * progress)) / 2),
+        ("linear", "0.25", lambda progress: 1 - progress),
+    ],
+)
+def test_case_5_a_schedule_is_one_graph(scheduler: str, warmup: str, falling: Any, tmp_path: Path) -> None:
+    choice = (f"scheduler={scheduler}", f"scheduler.warmup={warmup}", "scheduler.min_factor=0.2", "optimizer.lr=0.3")
+    found = counted_epochs(tmp_path, "data.train_size=64", *choice, "train.log_every=1")
+    assert (found["train"]["compilations"], found["train"]["executions"]) == (1, 16)
+    factors = [0.25, 0.5, 0.75, 1.0, *(0.2 + 0.8 * falling(step / 12) for step in range(12))]
+    assert found["logged"] == pytest.approx([0.3 * factor for factor in factors], rel=1e-12)
+    assert found["applied"] == pytest.approx(found["logged"], rel=1e-4)  # by the device, in single precision
 
 
 @pytest.mark.parametrize(

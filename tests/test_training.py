@@ -33,9 +33,20 @@ def test_case_7_accumulated_batches_give_the_weights_of_a_large_one(replicas: in
         options = (f"train.accumulate={accumulate}", f"loader.batch_size={batch}", f"loader={loader}", "train.epochs=2")
         on_replicas(in_training.steps, directory, *SGD, *data, *device, *options)
         ends += [loaded(directory / f"last-{ordinal}.pt") for ordinal in range(replicas)]
-        assert [read(directory / f"steps-{ordinal}.json") for ordinal in range(replicas)] == [[6, 6]] * replicas
+        steps = [read(directory / f"steps-{ordinal}.json") for ordinal in range(replicas)]
+        assert [(len(found["rates"]), found["scheduler"]) for found in steps] == [(6, 6)] * replicas
     assert_equal(ends, tolerance=1e-6)
     assert_equal(ends[-replicas:])
+
+
+def test_case_9_the_schedule_has_as_many_steps_as_the_optimizer(tmp_path: Path) -> None:
+    data = ("data=fake", "data.shape=[4]", "data.train_size=64", "data.val_size=8", "loader.batch_size=8")
+    linear = ("scheduler=linear", "scheduler.warmup=0", "optimizer=sgd", "optimizer.lr=0.4")
+    on_replicas(in_training.steps, tmp_path, *data, *linear, "device=multi", "device.replicas=4", "train.epochs=2")
+    for ordinal in range(4):
+        steps = read(tmp_path / f"steps-{ordinal}.json")
+        assert steps["rates"] == pytest.approx([0.4, 0.3, 0.2, 0.1])
+        assert (steps["scheduler"], steps["last"]) == (4, 0.0)
 
 
 def test_case_8_gradients_are_limited_after_their_reduction(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,11 @@ def _run(ordinal: int, config: Config, directory: Path) -> None:
         result = replace(result, pruned=pruned, compilations=runtime.compilations() - compiled)
         if store:
             store.close()
+    except Exception:
+        if store:
+            with suppress(CheckpointError):  # what comes first is what the user needs
+                store.close()
+        raise
     finally:
         callback.end(result)
     if ordinal == 0:
