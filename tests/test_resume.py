@@ -5,7 +5,9 @@ import json
 import os
 import shutil
 import signal
+import struct
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +159,10 @@ def log(directory: Path) -> str:
 def damage(path: Path, how: str) -> None:
     content = bytearray(path.read_bytes())
     if how == "flipped":
-        content[len(content) // 2] ^= 4
+        with zipfile.ZipFile(path) as archive:
+            largest = max(archive.infolist(), key=lambda part: part.file_size)
+        name, extra = struct.unpack_from("<HH", content, largest.header_offset + 26)
+        content[largest.header_offset + 30 + name + extra + largest.file_size // 2] ^= 4
     path.unlink()  # last.pt and best.pt are other names of the same file
     path.write_bytes({"truncated": content[:-100], "empty": bytearray()}.get(how, content))
 
@@ -200,7 +205,7 @@ def test_case_23_a_checkpoint_is_on_the_cpu_and_what_it_restores_on_the_device(t
     on_replicas(in_training.restored, tmp_path, *data, *model, "resume=run")
     for ordinal in range(2):
         places = json.loads((tmp_path / f"places-{ordinal}.json").read_text())
-        assert places == dict.fromkeys(("parameters", "buffers", "averages", "moments"), [f"xla:{ordinal}"])
+        assert places == {key: [f"xla:{ordinal}"] for key in ("parameters", "buffers", "averages", "moments")}
         assert_equal(torch.load(tmp_path / f"moments-{ordinal}.pt", weights_only=True), moments)
 
 

@@ -87,11 +87,13 @@ class Store:
             ) from error
 
     def close(self) -> None:
-        """Ends the thread, after what was begun has been written.
+        """Ends the thread, after what was begun has been written; once only.
 
         Raises:
             CheckpointError: it could not be written.
         """
+        if not self._thread.is_alive():
+            return
         try:
             self.finish()
         finally:

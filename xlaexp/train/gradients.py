@@ -24,7 +24,7 @@ def mean_of_each(values: torch.Tensor, targets: Any) -> torch.Tensor:
     values = values.flatten(1)
     if not isinstance(targets, torch.Tensor) or targets.is_floating_point() or targets.numel() != values.numel():
         return values.mean(1)
-    counts = targets.flatten(1) != IGNORED
+    counts = targets.reshape(values.shape) != IGNORED
     # Not multiplied: what is not counted may be infinite.
     return torch.where(counts, values, 0.0).sum(1) / counts.sum(1).clamp(min=1)
 
