@@ -127,7 +127,7 @@ def test_a_killed_run_goes_on_in_its_directory(whole: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("device", ["single", "multi"])
 def test_a_signal_saves_at_the_next_step(device: str, tmp_path: Path) -> None:
-    length = ("train.max_steps=600", "train.epochs=60", "checkpoint.every=500", "train.eval_every=10")
+    length = ("train.max_steps=300", "train.epochs=60", "checkpoint.every=250", "train.eval_every=10")
     command = (*MLP, *length, f"device={device}", "tracking=csv")
     ended_well(xlaexp(*command, "hydra.run.dir=whole", cwd=tmp_path))
     for signum, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
@@ -144,7 +144,7 @@ def test_a_signal_saves_at_the_next_step(device: str, tmp_path: Path) -> None:
         assert (ended.code, run.left()) == (code, False), ended.stdout + ended.stderr
         assert not (directory / "failure.json").exists()
         step = checkpoint(directory)["step"]
-        assert 10 <= step < 600
+        assert 10 <= step < 300
         assert f"stopped by {signum.name} after step {step}" in log(directory)
         ended_well(go_on(directory, *command, cwd=tmp_path))
         assert_same_end(directory, tmp_path / "whole")

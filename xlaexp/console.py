@@ -14,6 +14,9 @@ _STYLES = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "b
 PROGRESS = {"progress": True}
 """``extra=`` of log lines that an interactive terminal leaves out, because the progress bar says the same."""
 
+ANY_REPLICA = {"any_replica": True}
+"""``extra=`` of log lines that one replica alone has to say, whichever it is."""
+
 
 class ConsoleHandler(logging.Handler):
     """Prints log lines above the progress bar; warnings and errors are coloured on a terminal."""
@@ -29,12 +32,12 @@ class ConsoleHandler(logging.Handler):
 
 
 class ReplicaFilter(logging.Filter):
-    """Lets through what replica 0 says, and of the other replicas warnings and errors, with their ordinal."""
+    """Lets through what replica 0 says; of the others warnings, errors and ``ANY_REPLICA``, with their ordinal."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a record is to be written."""
         ordinal: int = getattr(_replica, "ordinal", 0)
-        if ordinal and record.levelno < logging.WARNING:
+        if ordinal and record.levelno < logging.WARNING and not getattr(record, "any_replica", False):
             return False
         if ordinal and not getattr(record, "replica", None):
             record.replica = ordinal

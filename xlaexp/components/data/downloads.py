@@ -10,6 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from xlaexp.console import ANY_REPLICA
 from xlaexp.files import sync_directory
 
 log = logging.getLogger("xlaexp")
@@ -45,7 +46,7 @@ def ensure(path: Path, what: str, by_hand: str, fetch: Callable[[Path], Path]) -
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path.with_name(f".{path.name}.lock"), what):
             if not os.path.exists(path):
-                log.info("downloads %s into %s", what, path)
+                log.info("downloads %s into %s", what, path, extra=ANY_REPLICA)
                 _download(path, fetch)
     except Exception as error:
         told = " ".join(f"{type(error).__name__}: {error}".split())
